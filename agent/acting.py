@@ -1,0 +1,231 @@
+"""A rollout's REPL over its life: started, restored, asked to run cells, brought back when it dies, and checkpointed.
+
+A cell is a transaction over local state: when the REPL or the daemon dies while it runs, tree and namespace go back to the
+checkpoint before it (what was there is saved under refs/rlm-agent/rescue first), and the cell is run again against its
+recorded calls. A cell that ends its own process is told so and not run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from ulid import ULID
+
+from agent.acceptance import problems_of
+from agent.calls import CallBroker
+from agent.cellcalls import CellCalls, ChildRequest
+from agent.checkpoints import Checkpoints
+from agent.errors import ReplDied
+from agent.milestones import Milestones
+from agent.places import context_frame, launcher_for
+from agent.repl.cells import parse_cells
+from agent.repl.host import Repl
+from agent.runtime import Runtime
+from agent.testing import crash_point
+from state import runs, steps
+from state.records import RolloutRecord, StepRecord
+
+_MAX_DEATHS = 6  # times that one step's REPL may be ended from outside before the model is told
+
+
+class CellRun(msgspec.Struct, frozen=True):
+    """What the loop needs to know of a cell: the observation, whether it failed, and the answer if it is ready and accepted."""
+
+    observation: str
+    failed: bool
+    answer: str | None
+    seconds: float
+
+
+class Acting:
+    """The acting half of a loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        broker: CallBroker,
+        rollout: RolloutRecord,
+        milestones: Milestones | None,
+        spawn: Callable[[list[ChildRequest]], list[dict[str, Any]]],
+    ) -> None:
+        self._rt, self._broker, self._rollout, self._milestones = runtime, broker, rollout, milestones
+        self._spawn = spawn
+        self._checkpoints = Checkpoints(runtime, rollout.id, tree=milestones is not None)
+        self._launcher = launcher_for(runtime, rollout)
+        self._context = context_frame(runtime, rollout)
+        self._repl: Repl | None = None
+        self._variables: list[tuple[str, str, int]] = []
+        #: the current answer, also when it is not ready
+        self.partial = ""
+
+    def begin(self, before: StepRecord | None, rollback: bool) -> list[str]:
+        """Start the REPL at the end of step `before`, after a roll-back of the tree if asked; returns events to tell."""
+        events = self._roll_back(before) if rollback else []
+        return events + self._start(before)
+
+    def start_step(self, now: float) -> StepRecord:
+        """Make the checkpoint that everything starts from: step 0."""
+        step = StepRecord(self._rollout.id, 0, "planned", now)
+        self._rt.journal.write(
+            lambda c: steps.begin_step(c, step) if steps.read_step(c, self._rollout.id, 0) is None else None
+        )
+        return self.checkpoint(step, None, 0.0)
+
+    def run_cell(self, step: StepRecord, before: StepRecord, blocks: list[str]) -> CellRun:
+        """Run the step's cell and say what it showed."""
+        limits = self._rt.task.limits
+        while True:
+            calls = self._calls(step.seq)
+            try:
+                result = self.repl.run(blocks, step.seq, calls, limits.cell_timeout, limits.output_chars)
+                break
+            except ReplDied as died:
+                if told := self.revive(step, before, died):
+                    return CellRun(told, True, None, 0.0)
+        self._variables, self.partial = result.variables, result.answer
+        shown = result.output.rstrip() or "(the cell printed nothing)"
+        if result.interrupted:
+            shown += f"\n[interrupted: the cell computed for more than {limits.cell_timeout:g} s (limits.cell_timeout)]"
+        if not (result.ready and result.ok):
+            return CellRun(shown, not result.ok, None, result.seconds)
+        accepted, told = self.accept(result.answer)
+        if told:
+            shown += "\n" + told
+        return CellRun(shown, not accepted, result.answer if accepted else None, result.seconds)
+
+    def accept(self, answer: str) -> tuple[bool, str]:
+        """Check a finished answer against the task's `accept`; returns (accepted, what the model is told)."""
+        self.partial = answer
+        if self._milestones is None or not self._rt.task.accept:
+            return True, ""
+        crash_point("run.accepting")
+        self._rt.tell("accepting")
+        # The task's folder is shown to its own checks only: it may be a home with keys in it.
+        launcher = launcher_for(self._rt, self._rollout, also=(self._rt.task.directory,))
+        problems = problems_of(self._rt.task, self._rt.workspace.path, launcher)
+        if not problems:
+            return True, "[accepted: all checks of the task hold]"
+        self.repl.withdraw_answer()
+        told = "\n".join(problems)
+        return False, f"[not accepted yet; mend this, then set the answer ready again]\n{told}"
+
+    def checkpoint(self, step: StepRecord, before: StepRecord | None, compute_s: float, **fields: Any) -> StepRecord:
+        """Write the step `done` with its checkpoint; raises `ReplDied` when the namespace cannot be had."""
+        return self._checkpoints.save(
+            self.repl, step, before, compute_s, variables=json.dumps(self._variables[:60]), **fields
+        )
+
+    def revive(self, step: StepRecord, before: StepRecord, died: ReplDied) -> str:
+        """Bring REPL and tree back to the checkpoint before `step`.
+
+        Returns an empty string when the cell should be run again, else what the model is told.
+        """
+
+        def note(connection: Any) -> int:
+            runs.add_event(connection, self._rt.clock(), "repl_died", self._rollout.id, step.seq, why=died.message)
+            return len(runs.events(connection, "repl_died", self._rollout.id, step.seq))
+
+        deaths = self._rt.journal.write(note)
+        self._rt.tell("repl_died", step=step.seq, why=died.message)
+        self._roll_back(before)
+        self._start(before)
+        if died.signalled and deaths <= _MAX_DEATHS:
+            return ""
+        return f"{died.message}. Variables and files are back at the state before this step; its calls are kept."
+
+    def read(self, name: str) -> str | None:
+        """Return a variable as text, or None where there is none."""
+        return self.repl.read(name)
+
+    def outside_changes(self, last: StepRecord) -> list[str]:
+        """Name the files that someone else has changed since the checkpoint of `last`."""
+        if self._milestones is None or last.tree is None:
+            return []
+        changes = self._rt.workspace.changes(last.tree, self._rt.workspace.snapshot())
+        names = ", ".join(f"{c.path} ({c.status})" for c in changes[:20])
+        more = f" and {len(changes) - 20} more" if len(changes) > 20 else ""
+        return [f"Changed in the workspace by someone else: {names}{more}."] if changes else []
+
+    def describe_context(self) -> str:
+        """Return one line about the size of the context."""
+        if "manifest" in self._context:
+            docs = self._context["manifest"]["docs"]
+            total = sum(d["size"] for d in docs)
+            return f"{len(docs)} documents, {total / 1e6:.1f} MB, about {total // 4000}k tokens"
+        if "refs" in self._context:
+            return f"{len(self._context['refs'])} slices"
+        return f"a {type(self._context.get('value')).__name__}"
+
+    @property
+    def repl(self) -> Repl:
+        """The running REPL."""
+        assert self._repl is not None, "begin() starts it"
+        return self._repl
+
+    def close(self) -> None:
+        """End the REPL."""
+        if self._repl is not None:
+            self._repl.kill()
+
+    def _calls(self, seq: int) -> CellCalls:
+        return CellCalls(self._rt, self._broker, self._rollout, seq, self._milestones, self._spawn)
+
+    def _start(self, before: StepRecord | None) -> list[str]:
+        """Start a fresh REPL and restore the namespace as it was after `before`."""
+        self.close()
+        for attempt in (1, 2, 3):
+            self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
+            try:
+                self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
+                lost = self._restore(self._repl, before)
+                break
+            except ReplDied:
+                if attempt == 3:
+                    raise
+        self._variables = [] if before is None else [tuple(v) for v in json.loads(before.variables or "[]")]
+        if not lost:
+            return []
+        named = "; ".join(f"{name} ({why})" for name, why in sorted(lost.items()))
+        return [f"The REPL was restarted; these variables could not be restored: {named}."]
+
+    def _restore(self, repl: Repl, before: StepRecord | None) -> dict[str, str]:
+        replayed = before is not None and before.base is not None and before.base < before.seq
+        workspace, tree = self._rt.workspace, None
+        if replayed and before is not None and before.tree is not None and self._milestones is not None:
+            tree = workspace.snapshot()
+            base = self._rt.journal.read(lambda c: _tree_of(c, self._rollout.id, before.base))
+            workspace.restore(base, str(ULID()))
+        lost = self._checkpoints.restore_namespace(repl, before, lambda row: self._replay(repl, row))
+        if tree is not None:
+            workspace.restore(tree, str(ULID()))
+        return lost
+
+    def _replay(self, repl: Repl, row: StepRecord) -> None:
+        blocks = parse_cells(row.reply or "")
+        if blocks:
+            limits = self._rt.task.limits
+            repl.run(blocks, row.seq, self._calls(row.seq), limits.cell_timeout * 2, limits.output_chars)
+
+    def _roll_back(self, before: StepRecord | None) -> list[str]:
+        if before is None or before.tree is None:
+            return []
+        self.close()
+        restored = self._rt.workspace.restore(before.tree, str(ULID()))
+        if restored.rescue is not None:
+            self._rt.journal.write(
+                lambda c: runs.add_event(
+                    c, self._rt.clock(), "rescued", self._rollout.id, before.seq + 1, ref=restored.rescue
+                )
+            )
+            self._rt.tell("rescued", files=len(restored.changed), ref=restored.rescue)
+        return []
+
+
+def _tree_of(connection: Any, rollout: str, seq: int | None) -> str:
+    row = steps.read_step(connection, rollout, seq or 0)
+    if row is None or row.tree is None:
+        raise ValueError(f"step {seq} of rollout {rollout} has no checkpoint")
+    return row.tree

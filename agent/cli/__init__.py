@@ -1,0 +1,1 @@
+"""The command `rlm-agent`. Its modules import what they need inside their functions: `--help` and `status` stay light."""

@@ -1,0 +1,65 @@
+"""The command's entry: one app, one place where errors become a message, a hint and an exit code.
+
+With `--json` stdout holds one document and nothing else, errors included: `{"error": {kind, message, hint}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import typer
+
+from agent.cli import look, running, setup
+
+#: typer brings a click of its own; its public names lead to the base of all usage errors.
+_UsageErrors: Any = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="rlm-agent",
+    help="Work on one task for hours to months without losing the place: start, kill, resume, read git log.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for module in (running, look, setup):
+    module.register(app)
+
+
+def main() -> None:
+    """Run the command and exit with the code of design §10."""
+    as_json = "--json" in sys.argv
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        code = 130
+    except _UsageErrors as error:
+        code = _fail(2, "usage", error.format_message(), "rlm-agent --help lists the commands", as_json)
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except OSError as error:
+        code = _fail(1, "system", f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), "", as_json)
+    except Exception as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        known: Any = error
+        code = _fail(known.exit_code, known.kind, str(known), known.hint, as_json)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(code: int, kind: str, message: str, hint: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"error": {"kind": kind, "message": message, "hint": hint}}))
+    else:
+        print(f"error: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+done = sorted(globals().get("findings", {}))
+answer["content"] = f"Gave up after repeated failures; questions {done} are in report.md."
+answer["ready"] = True

@@ -1,0 +1,2 @@
+look(NUMBER)
+print("NEXT: settle NUMBER")

@@ -1,0 +1,35 @@
+def weigh(own, near, heading, parts):
+    """Say how much of a question stands in a sentence, and next to it or in its heading (which counts less)."""
+    weights = {term: idf[term] * (3 if term in parts["focus"] else 1) for term in parts["terms"]}
+    score = 0
+    for term, weight in weights.items():
+        score += weight * (1 if term in own else 0.6 if term in heading else 0.4 if term in near else 0)
+    missing = sum(stem(word) not in own | near | heading for word in parts["firm"])
+    return score / (sum(weights.values()) or 1) - 0.5 * missing
+
+
+def passages(number, keep=6):
+    """Rank sentences by the weight of the question's terms in them, in their neighbours and in their heading."""
+    parts, home = asked[number], region(number)
+    dotted = [name.split(".") for name in parts["names"]]
+    modules = [name for name in ranked[number] if path_parts(name) in dotted]
+    scored = []
+    for place, name in enumerate([home[0]] if home else modules or ranked[number]):
+        cut = sentences(context[name], *(home[1:] if home else ()))
+        bags = [{stem(word) for word in WORD.findall(item[2])} for item in cut]
+        bonus = 0.3 * bool(home or path_fit(name, parts["names"])) - 0.01 * place - 0.3 * is_test(name)
+        for at, (first, last, text, heading) in enumerate(cut):
+            if len(text) >= 600 or not bags[at] & set(parts["terms"]):
+                continue
+            beside = [i for i in (at - 1, at + 1) if 0 <= i < len(cut) and cut[i][3] == heading]
+            near = {word for i in beside for word in bags[i]}
+            head = {stem(word) for word in WORD.findall(heading.replace("_", " ").replace("/", " "))}
+            around = " ".join(cut[i][2] for i in sorted([at, *beside]))
+            after = cut[at + 1] if at + 1 in beside and cut[at + 1][0] - last < 2 else None
+            score = weigh(bags[at], near, head, parts) + bonus
+            where = {"score": score, "doc": name, "first": first, "last": last}
+            scored.append({**where, "text": text, "around": around, "after": after})
+    return sorted(scored, key=lambda p: (-p["score"], p["doc"], p["first"]))[:keep]
+
+
+print("NEXT: shapes")

@@ -1,0 +1,242 @@
+"""The loop: observe, ask, act, record. The same code at every depth; the root is depth 0, a child is started by a call.
+
+A step is `planned` (prompt assembled) → `asked` (request out) → `replied` (paid, settled) → `running` (cell in the REPL) → `done`
+(observation and checkpoint), each written to the journal before the next begins. `run` first finds out from the journal
+where the rollout stands and goes on there, so there is one path for a fresh start, a resume and a crash.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from agent.acting import Acting
+from agent.calls import Asked, CallBroker, Settled
+from agent.cellcalls import ChildRequest
+from agent.children import run_children
+from agent.errors import BudgetSpent, ReplDied, Stopped
+from agent.folding import fold_when_due
+from agent.milestones import Milestones
+from agent.models.base import ModelRequest, ModelSpec
+from agent.outcome import Outcome
+from agent.prompt import Material, Prompt, assemble
+from agent.repl.cells import parse_cells, parse_final
+from agent.runtime import Runtime
+from agent.testing import crash_point
+from state import calls as journal_calls
+from state import steps
+from state.records import CallKey, RolloutRecord, StepRecord
+from state.recovery import plan_step
+
+
+class Loop:
+    """One rollout."""
+
+    def __init__(self, runtime: Runtime, broker: CallBroker, rollout: RolloutRecord, spec: ModelSpec) -> None:
+        self._rt, self._broker, self._rollout, self._spec = runtime, broker, rollout, spec
+        self._milestones = Milestones(runtime, broker, rollout.id) if rollout.depth == 0 else None
+        self._acting = Acting(runtime, broker, rollout, self._milestones, self._children)
+        self._events: list[str] = []
+
+    def run(self) -> Outcome:
+        """Work until the rollout ends, and return how.
+
+        Raises `Stopped` and provider errors: then nothing is lost and the same call goes on later.
+        """
+        try:
+            last, step = self._resume()
+            while step is not None or (outcome := self._ending(last)) is None:
+                last = self._finish(step or self._plan(last), last)
+                step = None
+            return outcome
+        finally:
+            self._acting.close()
+
+    def _resume(self) -> tuple[StepRecord, StepRecord | None]:
+        """Return the last done step, and the step that is under way, if any. Step 0 is the checkpoint before the first."""
+        newest = self._rt.journal.read(lambda c: steps.last_step(c, self._rollout.id))
+        if newest is None or (newest.seq == 0 and newest.state != "done"):
+            self._acting.begin(None, False)
+            return self._acting.start_step(self._rt.clock()), None
+        key = self._root_key(newest.seq)
+        plan = plan_step(newest, self._rt.journal.read(lambda c: journal_calls.find_call(c, key)))
+        before = self._read(plan.seq - 1)
+        self._events += self._acting.begin(before, plan.rollback)
+        self._rt.tell("resumed", depth=self._rollout.depth, step=plan.seq, action=plan.action)
+        return before, newest if plan.action in ("ask", "run", "rerun") else None
+
+    def _ending(self, last: StepRecord) -> Outcome | None:
+        """Say whether the rollout is over after `last`."""
+        if last.answer is not None:
+            return Outcome("done", "the answer is ready", last.answer)
+        limits = self._rt.task.limits
+        if self._rt.stop.is_set():
+            raise Stopped("stopped after the step", "go on with `rlm-agent resume`")
+        if last.seq >= limits.steps:
+            return Outcome("budget", f"limits.steps: {limits.steps} steps are done", self._acting.partial)
+        errors = self._rt.journal.read(lambda c: steps.errors_in_a_row(c, self._rollout.id))
+        if errors >= limits.errors:
+            return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
+        try:
+            self._rt.budget.check_time()
+        except BudgetSpent as error:
+            return Outcome("budget", error.message, self._acting.partial)
+        return None
+
+    def _plan(self, last: StepRecord) -> StepRecord:
+        """Fold what is due, assemble the prompt, write the step `planned`, then ask."""
+        seq = last.seq + 1
+        self._events += self._acting.outside_changes(last)
+        fold_when_due(self._rt, self._broker, self._rollout.id, seq)
+        self._commit_folds(seq)
+        prompt = self._prompt(seq)
+        step = StepRecord(
+            self._rollout.id,
+            seq,
+            "planned",
+            self._rt.clock(),
+            prompt_hash=prompt.hash,
+            prompt_tokens=prompt.tokens,
+        )
+        found = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))
+        if found is None:
+            self._rt.journal.write(lambda c: steps.begin_step(c, step))
+        else:  # planned before a crash: the prompt may have changed since
+            self._set(seq, state="planned", prompt_hash=prompt.hash, prompt_tokens=prompt.tokens)
+        crash_point("step.planned")
+        self._rt.tell("step", depth=self._rollout.depth, step=seq, prompt_tokens=prompt.tokens)
+        return self._advance(step, "asked", prompt)
+
+    def _commit_folds(self, seq: int) -> None:
+        """Commit where the branch stands for each block folded at this step; a repeat finds them settled."""
+        if self._milestones is None:
+            return
+        for fold in self._rt.journal.read(lambda c: steps.folds_made_at(c, self._rollout.id, seq)):
+            if fold.level == 0:
+                key = CallKey(self._rollout.id, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
+                self._milestones.commit(key, f"Steps {fold.first}-{fold.last}", fold.summary)
+
+    def _advance(self, step: StepRecord, state: str, prompt: Prompt) -> StepRecord:
+        self._set(step.seq, state=state)
+        crash_point("step.asked")
+        request = ModelRequest(prompt.messages, max_tokens=prompt.reserve)
+        self._broker.ask([Asked(self._root_key(step.seq), self._spec, request)])
+        return msgspec.structs.replace(step, state=state)
+
+    def _finish(self, step: StepRecord, before: StepRecord) -> StepRecord:
+        """Take a step from wherever it is to `done`."""
+        if step.state == "asked":
+            settled = self._broker.settled(self._root_key(step.seq))
+            assert settled is not None, "a step is `asked` only with its call settled here"
+            self._set(step.seq, state="replied", reply=settled.text, cell="\n\n".join(parse_cells(settled.text)))
+            crash_point("step.replied")
+            step = self._read(step.seq)
+            self._rt.tell("reply", depth=self._rollout.depth, step=step.seq, text=settled.text)
+            if problem := _reply_problem(settled):
+                return self._record(step, before, problem, failed=True)
+        blocks = parse_cells(step.reply or "")
+        if not blocks:
+            return self._without_cell(step, before)
+        if step.state == "replied":
+            self._set(step.seq, state="running")
+            crash_point("step.running")
+        step = self._read(step.seq)
+        result = self._acting.run_cell(step, before, blocks)
+        crash_point("cell.finished")
+        return self._record(step, before, result.observation, result.failed, result.answer, result.seconds)
+
+    def _without_cell(self, step: StepRecord, before: StepRecord) -> StepRecord:
+        """Handle a reply without a cell: a FINAL in plain text ends the rollout, else the model is told what to write."""
+        final = parse_final(step.reply or "")
+        if final is None:
+            told = "Your reply had no ```repl block, so nothing was run. Reply with one; finish with FINAL(text) in it."
+            return self._record(step, before, told, failed=True)
+        content, is_name = final
+        value = self._acting.read(content) if is_name else content
+        if value is None:
+            return self._record(
+                step, before, f"FINAL_VAR({content!r}): no such variable; nothing was run.", failed=True
+            )
+        accepted, told = self._acting.accept(value)
+        return self._record(step, before, told, not accepted, value if accepted else None)
+
+    def _record(
+        self,
+        step: StepRecord,
+        before: StepRecord,
+        observation: str,
+        failed: bool,
+        answer: str | None = None,
+        seconds: float = 0.0,
+    ) -> StepRecord:
+        """Write the step `done` with its checkpoint, and its line in log.md."""
+        try:
+            done = self._acting.checkpoint(
+                step, before, seconds, observation=observation, failed=int(failed), answer=answer
+            )
+        except ReplDied as died:
+            told = self._acting.revive(step, before, died)
+            return self._record(step, before, told, failed=True) if told else self._finish(self._read(step.seq), before)
+        if self._milestones is not None:
+            self._milestones.write_files()
+        self._rt.tell("observation", depth=self._rollout.depth, step=step.seq, text=observation, failed=failed)
+        return done
+
+    def _prompt(self, seq: int) -> Prompt:
+        keep = self._rt.task.fold.keep_steps
+
+        def read(connection: Any) -> tuple[list[Any], list[StepRecord]]:
+            folds = steps.live_folds(connection, self._rollout.id)
+            first = max(folds[-1].last + 1 if folds else 1, seq - 3 * keep)
+            return folds, steps.steps_between(connection, self._rollout.id, first, seq - 1)
+
+        folds, shown = self._rt.journal.read(read)
+        root = self._milestones is not None
+        roadmap = self._rt.workspace.path / ".GCC" / "main.md"
+        events, self._events = self._events, []
+        return assemble(
+            Material(
+                depth=self._rollout.depth,
+                goal=self._rollout.prompt,
+                step=seq,
+                steps=shown,
+                folds=folds,
+                roadmap=roadmap.read_text("utf-8", "replace") if root and roadmap.exists() else "",
+                environment=self._environment(shown[-1] if shown else None, seq),
+                events=events,
+            ),
+            self._rt.task.limits.prompt_tokens,
+        )
+
+    def _environment(self, last: StepRecord | None, seq: int) -> str:
+        rows = json.loads(last.variables or "[]") if last else []
+        variables = ", ".join(f"{n} ({k}{f', {s}' if s >= 0 else ''})" for n, k, s in rows) or "none yet"
+        left = {k: v for k, v in self._rt.budget.left(seq).items() if v is not None}
+        lines = [f"context: {self._acting.describe_context()}", f"variables: {variables}"]
+        if self._milestones is not None:
+            lines.insert(0, f"branch: {self._rt.workspace.head().branch}")
+        return "\n".join([*lines, "left: " + ", ".join(f"{v} {k}" for k, v in left.items())])
+
+    def _children(self, wanted: list[ChildRequest]) -> list[dict[str, Any]]:
+        return run_children(self._rt, self._broker, self._rollout, wanted)
+
+    def _root_key(self, seq: int) -> CallKey:
+        return CallKey(self._rollout.id, seq, "root", "", 0)
+
+    def _set(self, seq: int, **fields: Any) -> None:
+        self._rt.journal.write(lambda c: steps.set_step(c, self._rollout.id, seq, **fields))
+
+    def _read(self, seq: int) -> StepRecord:
+        row = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))
+        assert row is not None
+        return row
+
+
+def _reply_problem(settled: Settled) -> str:
+    if settled.text.strip():
+        return ""
+    if settled.reasoning.strip():
+        return "Your reply was reasoning only, without text. Reply with a short thought and one ```repl block."
+    return f"Your reply was empty (finish reason: {settled.finish}). Reply with a short thought and one ```repl block."

@@ -1,0 +1,118 @@
+"""Assemble what a model is shown, under a hard bound.
+
+Order, most stable first: system rules, task, roadmap, folded history, environment, then the latest steps in full, and the
+state last. Everything is counted, the reserve for the reply included; whatever happens in a run, `assemble` returns no more
+than `bound` tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from agent.models.base import Message
+from agent.prompts import prompt
+from agent.tokens import count_tokens, cut
+from state.records import FoldRecord, StepRecord
+
+_PER_MESSAGE = 8  # tokens that a chat template adds around a message
+
+
+class Material(msgspec.Struct, frozen=True):
+    """What a prompt is made of; `environment` and `events` are ready lines."""
+
+    depth: int
+    goal: str
+    step: int
+    steps: Sequence[StepRecord]
+    folds: Sequence[FoldRecord] = ()
+    roadmap: str = ""
+    environment: str = ""
+    events: Sequence[str] = ()
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """The messages, their size in tokens (the reply's reserve included), a hash, and the reply's reserve."""
+
+    messages: tuple[Message, ...]
+    tokens: int
+    hash: str
+    reserve: int
+
+
+def assemble(material: Material, bound: int) -> Prompt:
+    """Return the prompt for a step in at most `bound` tokens.
+
+    The task gets at most 35 % of what the system rules and the reserve leave, roadmap and environment 10 % each, history
+    25 %; the latest observation may take half of the rest, older steps share what remains and shrink first.
+    """
+    system = prompt("root" if material.depth == 0 else "child")
+    reserve = min(1024, bound // 6)
+    room = bound - reserve - count_tokens(system) - 4 * _PER_MESSAGE
+    if room < 300:
+        system = cut(system, max(50, bound // 4))
+        room = max(100, bound - reserve - count_tokens(system) - 4 * _PER_MESSAGE)
+    first = _first_message(material, room)
+    state = _state(material, room)
+    left = room - count_tokens(first) - count_tokens(state)
+    shown = _show_steps(material.steps, left)
+    messages = [Message("system", system), Message("user", first)]
+    for reply, observation in shown:
+        messages += [Message("assistant", reply), Message("user", observation)]
+    messages[-1] = Message("user", f"{messages[-1].content}\n\n{state}")
+    tokens = reserve + sum(count_tokens(m.content) + _PER_MESSAGE for m in messages)
+    digest = hashlib.sha256("\0".join(f"{m.role}\0{m.content}" for m in messages).encode()).hexdigest()
+    return Prompt(tuple(messages), tokens, digest, reserve)
+
+
+def render_step(step: StepRecord) -> str:
+    """Return a step as plain text: reply and observation, as folds and `show` read it."""
+    return f"step {step.seq}:\n{step.reply or ''}\nobservation:\n{step.observation or ''}"
+
+
+def _first_message(material: Material, room: int) -> str:
+    parts = [f"<task>\n{cut(material.goal.strip(), int(room * 0.35), 'cut, see the task file')}\n</task>"]
+    if material.roadmap.strip():
+        parts.append(f"<roadmap>\n{cut(material.roadmap.strip(), room // 10, 'cut, read .GCC/main.md')}\n</roadmap>")
+    if material.folds:
+        parts.append(f"<history>\n{_history(material.folds, room // 4)}\n</history>")
+    if material.environment:
+        parts.append(f"<environment>\n{cut(material.environment, room // 10)}\n</environment>")
+    return "\n\n".join(parts)
+
+
+def _history(folds: Sequence[FoldRecord], room: int) -> str:
+    """Return the folded history, the oldest cut first."""
+    each = max(20, room // max(1, len(folds)) - 16)
+    blocks = []
+    for fold in folds:
+        blocks.append(f"[steps {fold.first}-{fold.last}, CONTEXT(step=n) shows each]\n{cut(fold.summary, each, 'cut')}")
+    return cut("\n".join(blocks), room, "of history cut")
+
+
+def _state(material: Material, room: int) -> str:
+    events = cut("\n".join(material.events), room // 10, "cut")
+    lines = [f"step: {material.step}", *([events] if events else [])]
+    return "<state>\n" + "\n".join(lines) + "\n</state>"
+
+
+def _show_steps(steps: Sequence[StepRecord], left: int) -> list[tuple[str, str]]:
+    """Return (reply, observation) of the latest steps in at most `left` tokens; the oldest shrink and go first."""
+    for older in (1 << 20, 1200, 600, 300, 150, 60, 0):
+        newest = max(left // 2, left - (len(steps) - 1) * 2 * older) if older else left * 2 // 3
+        shown = []
+        for number, step in enumerate(steps):
+            last = number == len(steps) - 1
+            if not last and older == 0:
+                continue
+            cap = min(newest, left // 2) if last else older
+            note = f"cut, CONTEXT(step={step.seq}) shows all"
+            reply = cut(step.reply or "(no text)", max(8, cap * 2 // 3 if last else cap), note)
+            observation = cut(step.observation or "", max(8, cap), note)
+            shown.append((reply, f'<observation step="{step.seq}">\n{observation}\n</observation>'))
+        size = sum(count_tokens(r) + count_tokens(o) + 2 * _PER_MESSAGE for r, o in shown)
+        if size <= left:
+            return shown
+    return []

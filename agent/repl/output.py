@@ -1,0 +1,90 @@
+"""What a cell prints, kept within a bound: the head and the tail, and how much was left out between.
+
+The bound holds while the output is made, so a cell that prints ten gigabytes costs the worker two caps of memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+
+
+class Transcript(io.TextIOBase):
+    """A text stream that keeps the first and last `cap // 2` characters."""
+
+    def __init__(self, cap: int) -> None:
+        self._half = max(1, cap // 2)
+        self._head = ""
+        self._tail = ""
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def writable(self) -> bool:
+        """Say yes, as streams do."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Take text from any thread."""
+        with self._lock:
+            self._total += len(text)
+            room = self._half - len(self._head)
+            if room > 0:
+                self._head += text[:room]
+                rest = text[room:]
+            else:
+                rest = text
+            if rest:
+                self._tail = (self._tail + rest)[-self._half :] if len(rest) < self._half else rest[-self._half :]
+        return len(text)
+
+    def text(self) -> str:
+        """Return what was kept, with a line that says how much was cut."""
+        with self._lock:
+            cut = self._total - len(self._head) - len(self._tail)
+            if cut <= 0:
+                return self._head + self._tail
+            return f"{self._head}\n… [{cut} of {self._total} characters cut] …\n{self._tail}"
+
+
+class CapturedOutput:
+    """Python's and the process's stdout and stderr, caught in one transcript while a cell runs."""
+
+    def __init__(self) -> None:
+        self.transcript = Transcript(1)
+        read_end, self._write_end = os.pipe()
+        os.dup2(self._write_end, 1)
+        os.dup2(self._write_end, 2)
+        self._mark = f"\0mark-{os.getpid()}\0".encode()
+        self._seen = threading.Event()
+        threading.Thread(target=self._drain, args=(read_end,), daemon=True).start()
+
+    def begin(self, cap: int) -> None:
+        """Start a new transcript of at most `cap` characters."""
+        self.transcript = Transcript(cap)
+        sys.stdout = sys.stderr = self.transcript
+
+    def end(self) -> str:
+        """Return the transcript, with all that subprocesses wrote so far."""
+        self._seen.clear()
+        os.write(self._write_end, self._mark)
+        self._seen.wait(2.0)
+        return self.transcript.text()
+
+    def _drain(self, fd: int) -> None:
+        rest = b""
+        while chunk := os.read(fd, 1 << 16):
+            data = rest + chunk
+            while (at := data.find(self._mark)) >= 0:
+                self._take(data[:at])
+                data = data[at + len(self._mark) :]
+                self._seen.set()
+            # a mark may be split over two reads
+            keep = len(self._mark) - 1 if b"\0" in data[-len(self._mark) :] else 0
+            self._take(data[: len(data) - keep])
+            rest = data[len(data) - keep :]
+
+    def _take(self, data: bytes) -> None:
+        if data:
+            self.transcript.write(data.decode("utf-8", "replace"))

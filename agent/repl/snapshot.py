@@ -1,0 +1,182 @@
+"""The REPL's namespace as bytes and back: one pickle per variable, so that only changed ones are stored again.
+
+A variable that is reached from another one is not copied into it but named, so two names for one object stay one object, and
+classes keep their identity. Functions made in cells are stored by code and defaults and, when restored, see the namespace
+of the REPL that they wake up in. What cannot be pickled is reported by name with the reason, never dropped in silence. Runs
+only inside the sandbox; the host keeps the bytes and never reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import marshal
+import pickle
+import types
+from collections.abc import Callable, Collection
+from typing import Any
+
+import cloudpickle
+
+_ATOMS = (int, float, complex, bool, type(None))
+
+
+class NamespaceWriter:
+    """Makes snapshots of one namespace and remembers what it has made, to spare unchanged immutable values."""
+
+    def __init__(self, namespace: dict[str, Any]) -> None:
+        self._namespace = namespace
+        #: name -> (the very object, its hash); holding the object keeps its id from being reused
+        self._unchanged: dict[str, tuple[Any, str]] = {}
+
+    def write(
+        self, skip: Collection[str], known: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, bytes], dict[str, str]]:
+        """Pickle every variable not in `skip`.
+
+        Returns (name -> hash of the value, hash -> bytes of values not in `known`, name -> why it was lost).
+        """
+        names = {k: v for k, v in self._namespace.items() if k not in skip and not k.startswith("__")}
+        by_id = {id(v): k for k, v in names.items() if not isinstance(v, _ATOMS)}
+        shas: dict[str, str] = {}
+        values: dict[str, bytes] = {}
+        lost: dict[str, str] = {}
+        fresh: dict[str, tuple[Any, str]] = {}
+        for name, value in names.items():
+            held = self._unchanged.get(name)
+            if held is not None and held[0] is value:
+                shas[name] = held[1]
+                fresh[name] = held
+                continue
+            try:
+                data = _dump(value, name, by_id, self._namespace)
+            except Exception as error:
+                lost[name] = f"{type(value).__name__}: {type(error).__name__}: {str(error)[:120]}"
+                continue
+            sha = hashlib.sha256(data).hexdigest()
+            shas[name] = sha
+            if sha not in known:
+                values[sha] = data
+            if isinstance(value, (str, bytes, int, float)):
+                fresh[name] = (value, sha)
+        self._unchanged = fresh
+        return shas, values, lost
+
+
+def restore(namespace: dict[str, Any], shas: dict[str, str], values: dict[str, bytes]) -> dict[str, str]:
+    """Fill `namespace` from a snapshot; returns name -> why it could not be restored."""
+    lost: dict[str, str] = {}
+    loading: set[str] = set()
+
+    def load(name: str) -> Any:
+        if name in namespace:
+            return namespace[name]
+        if name in loading or name not in shas:
+            raise pickle.UnpicklingError(f"it needs {name!r}, which is not there")
+        loading.add(name)
+        try:
+            namespace[name] = _Reader(io.BytesIO(values[shas[name]]), namespace, load).load()
+        finally:
+            loading.discard(name)
+        return namespace[name]
+
+    for name in shas:
+        try:
+            load(name)
+        except Exception as error:
+            lost[name] = f"{type(error).__name__}: {str(error)[:120]}"
+    return lost
+
+
+def _dump(value: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]) -> bytes:
+    sink = io.BytesIO()
+    _Writer(sink, value, name, by_id, namespace).dump(value)
+    return sink.getvalue()
+
+
+class _Writer(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(
+        self, sink: io.BytesIO, root: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]
+    ) -> None:
+        super().__init__(sink, protocol=5)
+        self._root, self._name, self._by_id, self._namespace = root, name, by_id, namespace
+
+    def persistent_id(self, obj: Any) -> str | None:
+        other = self._by_id.get(id(obj))
+        if other is None or other == self._name:
+            return None
+        if obj is self._root:  # two names for one object: the later name points at the earlier
+            return other
+        # A pair that refers to each other cannot both be named; the one that is sorted first holds the other.
+        if other > self._name and _refers(obj, self._root):
+            return None
+        return other
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.FunctionType) and obj.__globals__ is self._namespace:
+            cells = tuple(c.cell_contents for c in obj.__closure__ or ())
+            state = (
+                obj.__defaults__,
+                obj.__kwdefaults__,
+                dict(obj.__dict__),
+                obj.__doc__,
+                obj.__qualname__,
+                obj.__module__,
+            )
+            return (
+                _make_function,
+                (marshal.dumps(obj.__code__), obj.__name__, len(cells)),
+                (state, cells),
+                None,
+                None,
+                _fill,
+            )
+        return super().reducer_override(obj)
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, namespace: dict[str, Any], load: Callable[[str], Any]) -> None:
+        super().__init__(source)
+        self._load_name = load
+        self._namespace = namespace
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._load_name(pid)
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (__name__, "_make_function"):
+            namespace = self._namespace
+            return lambda code, called, cells: _make_function(code, called, cells, namespace)
+        return super().find_class(module, name)
+
+
+def _make_function(code: bytes, name: str, cells: int, namespace: dict[str, Any] | None = None) -> types.FunctionType:
+    closure = tuple(types.CellType() for _ in range(cells))
+    return types.FunctionType(marshal.loads(code), {} if namespace is None else namespace, name, None, closure)
+
+
+def _fill(function: types.FunctionType, state: Any) -> None:
+    """Give a function its defaults and closure once it exists, so that it may refer to itself."""
+    (defaults, kwdefaults, attributes, doc, qualname, module), cells = state
+    function.__defaults__, function.__kwdefaults__ = defaults, kwdefaults
+    function.__dict__.update(attributes)
+    function.__doc__, function.__qualname__, function.__module__ = doc, qualname, module
+    for cell, content in zip(function.__closure__ or (), cells, strict=True):
+        cell.cell_contents = content
+
+
+def _refers(holder: Any, target: Any, depth: int = 6) -> bool:
+    """Say whether `holder` reaches `target` through a few levels of containers, attributes or a closure."""
+    if depth == 0 or isinstance(holder, (*_ATOMS, str, bytes)):
+        return False
+    if isinstance(holder, dict):
+        inside: Any = list(holder.values())
+    elif isinstance(holder, (list, tuple, set, frozenset)):
+        inside = holder
+    elif isinstance(holder, types.FunctionType):
+        inside = [c.cell_contents for c in holder.__closure__ or ()]
+    else:
+        inside = list(getattr(holder, "__dict__", {}).values())
+    if len(inside) > 10_000:
+        return False
+    return any(item is target or _refers(item, target, depth - 1) for item in inside)

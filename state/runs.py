@@ -1,0 +1,109 @@
+"""Runs, rollouts and events in the journal. Every function works inside the caller's transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from state import schema
+from state.records import EventRecord, RolloutRecord, RunRecord
+from state.rows import add, many, one
+
+
+def create_run(connection: Connection, record: RunRecord) -> None:
+    """Write the run's only row."""
+    add(connection, schema.run, [record])
+
+
+def read_run(connection: Connection) -> RunRecord | None:
+    """Return the run, or None in a journal that has none yet."""
+    return one(connection, select(schema.run), RunRecord)
+
+
+def set_run(connection: Connection, **fields: Any) -> None:
+    """Change fields of the run: outcome, reason, answer, goal, task_digest, active_s."""
+    connection.execute(update(schema.run).values(**fields))
+
+
+def add_active(connection: Connection, seconds: float) -> None:
+    """Count `seconds` more in which a daemon worked on the run."""
+    connection.execute(update(schema.run).values(active_s=schema.run.c.active_s + seconds))
+
+
+def create_rollout(connection: Connection, record: RolloutRecord) -> None:
+    """Write a new rollout."""
+    add(connection, schema.rollout, [record])
+
+
+def root_rollout(connection: Connection) -> RolloutRecord | None:
+    """Return the rollout of depth 0."""
+    return one(connection, select(schema.rollout).where(schema.rollout.c.parent.is_(None)), RolloutRecord)
+
+
+def set_root_prompt(connection: Connection, prompt: str) -> None:
+    """Give the root rollout a changed goal."""
+    connection.execute(update(schema.rollout).where(schema.rollout.c.parent.is_(None)).values(prompt=prompt))
+
+
+def rollout_of_call(connection: Connection, call_id: str) -> RolloutRecord | None:
+    """Return the child that a call started, so that a repeated call continues it."""
+    return one(connection, select(schema.rollout).where(schema.rollout.c.call_id == call_id), RolloutRecord)
+
+
+def all_rollouts(connection: Connection) -> list[RolloutRecord]:
+    """Return all rollouts, oldest first."""
+    return many(connection, select(schema.rollout).order_by(schema.rollout.c.id), RolloutRecord)
+
+
+def end_rollout(connection: Connection, rollout: str, outcome: str | None, reason: str, answer: str | None) -> None:
+    """Write a rollout's outcome; `outcome` None opens it again."""
+    connection.execute(
+        update(schema.rollout)
+        .where(schema.rollout.c.id == rollout)
+        .values(outcome=outcome, reason=reason, answer=answer)
+    )
+
+
+def add_event(
+    connection: Connection,
+    at: float,
+    kind: str,
+    rollout: str | None = None,
+    step: int | None = None,
+    /,
+    **body: Any,
+) -> None:
+    """Record something that happened beside steps and calls."""
+    connection.execute(insert(schema.event).values(at=at, kind=kind, rollout=rollout, step=step, body=json.dumps(body)))
+
+
+def events(
+    connection: Connection, kind: str | None = None, rollout: str | None = None, step: int | None = None
+) -> list[EventRecord]:
+    """Return events, oldest first, narrowed by what is given."""
+    query = select(schema.event).order_by(schema.event.c.seq)
+    for column, wanted in (
+        (schema.event.c.kind, kind),
+        (schema.event.c.rollout, rollout),
+        (schema.event.c.step, step),
+    ):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    return many(connection, query, EventRecord)
+
+
+def last_activity(connection: Connection) -> float:
+    """Return when the journal was last written, in epoch seconds; 0 when never."""
+    moments = [
+        connection.execute(select(func.max(column))).scalar() or 0.0
+        for column in (
+            schema.event.c.at,
+            schema.step.c.started_at,
+            schema.step.c.ended_at,
+            schema.call.c.started_at,
+            schema.call.c.ended_at,
+        )
+    ]
+    return float(max(moments))

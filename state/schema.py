@@ -1,0 +1,175 @@
+"""The journal's tables, in SQLAlchemy Core, and the ladder of their versions.
+
+One SQLite file per run. `call` is the heart: one row per request that is paid or cannot be undone, its intent written
+before the effect and its outcome after, unique by (rollout, step, kind, args_hash, n).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from state.errors import JournalError
+
+VERSION = 1
+metadata = MetaData()
+
+run = Table(
+    "run",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("goal", Text, nullable=False),
+    Column("task_digest", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("active_s", Float, nullable=False, server_default="0"),
+    Column("outcome", Text),
+    Column("reason", Text),
+    Column("answer", Text),
+)
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", Text, nullable=False),
+    Column("boot", Text, nullable=False),
+    Column("taken_at", Float, nullable=False),
+)
+rollout = Table(
+    "rollout",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("parent", Text),
+    Column("call_id", Text, unique=True),
+    Column("depth", Integer, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("prompt", Text, nullable=False),
+    Column("context", LargeBinary),
+    Column("outcome", Text),
+    Column("reason", Text),
+    Column("answer", Text),
+    Column("created_at", Float, nullable=False),
+)
+step = Table(
+    "step",
+    metadata,
+    Column("rollout", Text, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("prompt_hash", Text),
+    Column("prompt_tokens", Integer),
+    Column("reply", Text),
+    Column("cell", Text),
+    Column("observation", Text),
+    Column("failed", Integer, nullable=False, server_default="0"),
+    Column("answer", Text),
+    Column("tree", Text),
+    Column("commit", Text),
+    Column("ref_pending", Integer, nullable=False, server_default="0"),
+    Column("base", Integer),
+    Column("namespace", LargeBinary),
+    Column("variables", Text),
+    Column("compute_s", Float, nullable=False, server_default="0"),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+)
+call = Table(
+    "call",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("rollout", Text, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("args_hash", Text, nullable=False),
+    Column("n", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("model", Text),
+    Column("request", LargeBinary),
+    Column("outcome", LargeBinary),
+    Column("ok", Integer),
+    Column("tokens_in", Integer, nullable=False, server_default="0"),
+    Column("tokens_out", Integer, nullable=False, server_default="0"),
+    Column("cost_usd", Float),
+    Column("reserved_usd", Float, nullable=False, server_default="0"),
+    Column("git_before", Text),
+    Column("git_after", Text),
+    Column("ref", Text),
+    Column("ref_pending", Integer, nullable=False, server_default="0"),
+    Column("epoch", Integer, nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+    UniqueConstraint("rollout", "step", "kind", "args_hash", "n", name="call_key"),
+)
+attempt = Table(
+    "attempt",
+    metadata,
+    Column("call_id", Text, primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("started_at", Float, nullable=False),
+    Column("ended_at", Float),
+    Column("result", Text),
+    Column("detail", Text),
+)
+fold = Table(
+    "fold",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("rollout", Text, nullable=False),
+    Column("first", Integer, nullable=False),
+    Column("last", Integer, nullable=False),
+    Column("level", Integer, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("tokens", Integer, nullable=False),
+    Column("raw_tokens", Integer, nullable=False),
+    Column("call_id", Text),
+    Column("merged_into", Text),
+    Column("created_at", Float, nullable=False),
+)
+event = Table(
+    "event",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("rollout", Text),
+    Column("step", Integer),
+    Column("kind", Text, nullable=False),
+    Column("body", Text, nullable=False),
+)
+value = Table(
+    "value",
+    metadata,
+    Column("sha", Text, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+Index("call_by_step", call.c.rollout, call.c.step)
+Index("fold_live", fold.c.rollout, fold.c.merged_into)
+
+
+def migrate(connection: Connection, path: str) -> None:
+    """Bring an open journal to `VERSION` inside the caller's transaction.
+
+    Raises `JournalError` when the file was written by a newer version.
+    """
+    found = int(connection.execute(text("PRAGMA user_version")).scalar_one())
+    if found > VERSION:
+        raise JournalError(
+            f"{path}: written by a newer rlm-agent (journal version {found}, this one reads {VERSION})",
+            "install the newer rlm-agent, or copy the workspace's git history",
+        )
+    if found == 0:
+        metadata.create_all(connection, checkfirst=True)
+        connection.execute(text(f"PRAGMA user_version={VERSION}"))

@@ -1,0 +1,130 @@
+"""Steps and folds in the journal: the trajectory, and the ranges of it that are shown as summaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, select, update
+
+from state import schema
+from state.records import FoldRecord, StepRecord
+from state.rows import add, many, one
+
+STATES = ("planned", "asked", "replied", "running", "done")
+
+
+def begin_step(connection: Connection, record: StepRecord) -> None:
+    """Write a step's first row."""
+    add(connection, schema.step, [record])
+
+
+def set_step(connection: Connection, rollout: str, seq: int, **fields: Any) -> None:
+    """Change fields of one step."""
+    connection.execute(update(schema.step).where(_is(rollout, seq)).values(**fields))
+
+
+def read_step(connection: Connection, rollout: str, seq: int) -> StepRecord | None:
+    """Return one step in full."""
+    return one(connection, select(schema.step).where(_is(rollout, seq)), StepRecord)
+
+
+def last_step(connection: Connection, rollout: str) -> StepRecord | None:
+    """Return the newest step, whatever its state."""
+    query = select(schema.step).where(schema.step.c.rollout == rollout).order_by(schema.step.c.seq.desc()).limit(1)
+    return one(connection, query, StepRecord)
+
+
+def steps_between(connection: Connection, rollout: str, first: int, last: int) -> list[StepRecord]:
+    """Return the steps first..last (both included), oldest first."""
+    table = schema.step
+    query = select(table).where(and_(table.c.rollout == rollout, table.c.seq >= first, table.c.seq <= last))
+    return many(connection, query.order_by(table.c.seq), StepRecord)
+
+
+def pending_refs(connection: Connection) -> list[StepRecord]:
+    """Return the done steps whose checkpoint's ref may not have moved yet, oldest first."""
+    table = schema.step
+    query = select(table).where(table.c.ref_pending == 1).order_by(table.c.rollout, table.c.seq)
+    return many(connection, query, StepRecord)
+
+
+def errors_in_a_row(connection: Connection, rollout: str) -> int:
+    """Count the newest steps that failed without a success between."""
+    table = schema.step
+    done = and_(table.c.rollout == rollout, table.c.state == "done")
+    good = connection.execute(select(func.max(table.c.seq)).where(and_(done, table.c.failed == 0))).scalar() or 0
+    return int(connection.execute(select(func.count()).where(and_(done, table.c.seq > good))).scalar_one())
+
+
+def states(connection: Connection, rollout: str) -> list[tuple[int, str]]:
+    """Return (seq, state) of all steps in order."""
+    table = schema.step
+    query = select(table.c.seq, table.c.state).where(table.c.rollout == rollout).order_by(table.c.seq)
+    return [(row.seq, row.state) for row in connection.execute(query)]
+
+
+def prompt_sizes(connection: Connection, rollout: str) -> tuple[int, int]:
+    """Return the last and the largest prompt, in tokens."""
+    table = schema.step
+    last = connection.execute(
+        select(table.c.prompt_tokens).where(table.c.rollout == rollout).order_by(table.c.seq.desc()).limit(1)
+    ).scalar()
+    largest = connection.execute(select(func.max(table.c.prompt_tokens)).where(table.c.rollout == rollout)).scalar()
+    return int(last or 0), int(largest or 0)
+
+
+def live_folds(connection: Connection, rollout: str) -> list[FoldRecord]:
+    """Return the folds that are shown now, oldest range first."""
+    table = schema.fold
+    query = select(table).where(and_(table.c.rollout == rollout, table.c.merged_into.is_(None)))
+    return many(connection, query.order_by(table.c.first), FoldRecord)
+
+
+def folds_made_at(connection: Connection, rollout: str, seq: int) -> list[FoldRecord]:
+    """Return the folds whose call belongs to step `seq`, merged away or not."""
+    called = select(schema.call.c.id).where(and_(schema.call.c.rollout == rollout, schema.call.c.step == seq))
+    return many(connection, select(schema.fold).where(schema.fold.c.call_id.in_(called)), FoldRecord)
+
+
+def add_fold(connection: Connection, record: FoldRecord, merged: list[str]) -> None:
+    """Write a fold and let it take the place of the finer folds `merged`; nothing is deleted."""
+    add(connection, schema.fold, [record])
+    if merged:
+        connection.execute(update(schema.fold).where(schema.fold.c.id.in_(merged)).values(merged_into=record.id))
+
+
+def store_values(connection: Connection, values: dict[str, bytes]) -> None:
+    """Keep REPL values by their hash; one that is there already is left alone."""
+    if not values:
+        return
+    have = set(connection.execute(select(schema.value.c.sha).where(schema.value.c.sha.in_(list(values)))).scalars())
+    rows = [{"sha": sha, "data": data} for sha, data in values.items() if sha not in have]
+    if rows:
+        connection.execute(schema.value.insert(), rows)
+
+
+def load_values(connection: Connection, shas: list[str]) -> dict[str, bytes]:
+    """Return the stored values among `shas`."""
+    found: dict[str, bytes] = {}
+    for start in range(0, len(shas), 500):
+        query = select(schema.value).where(schema.value.c.sha.in_(shas[start : start + 500]))
+        found.update({row.sha: row.data for row in connection.execute(query)})
+    return found
+
+
+def namespaces(connection: Connection) -> list[tuple[str, int, bytes]]:
+    """Return (rollout, seq, namespace) of every step that still has a stored namespace."""
+    table = schema.step
+    query = select(table.c.rollout, table.c.seq, table.c.namespace).where(table.c.namespace.is_not(None))
+    return [(row.rollout, row.seq, row.namespace) for row in connection.execute(query)]
+
+
+def drop_values(connection: Connection, keep: set[str]) -> None:
+    """Delete the stored values that no kept namespace names."""
+    gone = [sha for sha in connection.execute(select(schema.value.c.sha)).scalars() if sha not in keep]
+    for start in range(0, len(gone), 500):
+        connection.execute(delete(schema.value).where(schema.value.c.sha.in_(gone[start : start + 500])))
+
+
+def _is(rollout: str, seq: int) -> Any:
+    return and_(schema.step.c.rollout == rollout, schema.step.c.seq == seq)

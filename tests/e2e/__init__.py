@@ -1,0 +1,1 @@
+"""The real command in real processes, killed with real signals."""

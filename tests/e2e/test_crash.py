@@ -1,0 +1,159 @@
+"""`kill -9` at every named boundary: the resumed run must end exactly as one that was never killed.
+
+The task covers what a run does: sub-calls in a batch, files, a REPL variable, COMMITs, folds with their own commits, a failing
+cell, a child rollout, a not yet accepted answer, and an end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agent.testing import CRASH_POINTS
+from tests.e2e.harness import assert_sound, end_state, git, killed, question, rlm
+
+SCRIPT = """
+- match: "count it"
+  reply: "four"
+- match: "What is in the scratch"
+  reply: |
+    Look, write, finish.
+    ```repl
+    open("scratch.txt", "w").write("mine")
+    FINAL("child saw " + str(len(context)) + " characters and " + llm_query("count it in the child"))
+    ```
+- reply: |
+    Start.
+    ```repl
+    n, log = 0, []
+    def note(x):
+        log.append(x)
+        return len(log)
+    print(len(context), context[0].peek(5))
+    ```
+- times: 11
+  reply: |
+    Count.
+    ```repl
+    n += 1
+    with open("all.txt", "a") as f: f.write(f"{n}\\n")
+    open(f"f{n % 3}.txt", "w").write(str(n))
+    answers = llm_query_batched([f"count it {n} {i}" for i in range(3)])
+    print(n, note(n), answers)
+    if n % 4 == 0: print(COMMIT(f"reached {n}", f"files up to {n}"))
+    ```
+- reply: |
+    This fails.
+    ```repl
+    m = 1
+    raise ValueError("as planned")
+    ```
+- reply: |
+    A child.
+    ```repl
+    print(rlm_query("What is in the scratch?", context="some text"))
+    ```
+- reply: |
+    Too early.
+    ```repl
+    FINAL("early")
+    ```
+- reply: |
+    End.
+    ```repl
+    open("done.txt", "w").write("yes")
+    FINAL(f"{n} {log} {m}")
+    ```
+"""
+
+TASK = """
+version: 1
+name: sweep
+goal: Count to eleven.
+context: [material.txt]
+models: {root: {model: offline/scripted, params: {script: script.yaml, ledger: ledger.jsonl}}}
+limits: {steps: 40, prompt_tokens: 4k}
+accept: [{file: done.txt}, {run: "grep -q 11 all.txt"}]
+"""
+
+
+def make_task(folder: Path) -> Path:
+    """Write the task into a folder of its own and return its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "material.txt").write_text("hello, material\n")
+    (folder / "script.yaml").write_text(SCRIPT)
+    (folder / "task.yaml").write_text(TASK)
+    return folder / "task.yaml"
+
+
+def requests(folder: Path) -> Counter[str]:
+    """Count what the model saw, by the request's hash: the oracle outside of the journal."""
+    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    return Counter(json.loads(line)["hash"] for line in lines)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    code, out, err = rlm("start", "--task", str(make_task(folder)), "--workspace", str(folder / "w"))
+    assert code == 0, out + err
+    assert_sound(folder / "w")
+    assert max(requests(folder).values()) == 1
+    return end_state(folder / "w")
+
+
+@pytest.mark.parametrize("visit", [1, 4])
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_killed_at_a_boundary_it_ends_as_if_it_had_not_been(
+    point: str, visit: int, tmp_path: Path, undisturbed: dict[str, object]
+) -> None:
+    workspace = tmp_path / "w"
+    code, out, err = rlm(
+        "start", "--task", str(make_task(tmp_path)), "--workspace", str(workspace), crash=f"{point}:{visit}"
+    )
+    if visit > 1 and code == 0:
+        pytest.skip(f"{point} is visited fewer than {visit} times")
+    assert killed(code), f"{point} was not visited\n{out}{err}"
+    code, out, err = rlm("resume", str(workspace))
+    assert code == 0, out + err
+    assert_sound(workspace)
+    assert end_state(workspace) == undisturbed
+    lost = question(workspace, "SELECT count(*) FROM attempt WHERE result = 'lost'")[0][0]
+    again = sum(requests(tmp_path).values()) - len(requests(tmp_path))
+    assert again <= lost <= 3, "only requests in flight at the kill may be sent again, and each is flagged"
+
+
+def test_killed_again_and_again_during_recovery(tmp_path: Path, undisturbed: dict[str, object]) -> None:
+    workspace = tmp_path / "w"
+    task = str(make_task(tmp_path))
+    code, _, _ = rlm("start", "--task", task, "--workspace", str(workspace), crash="step.running:3")
+    assert killed(code)
+    for point in (
+        "call.started",
+        "call.done",
+        "commit.done",
+        "step.done",
+        "commit.objects",
+        "checkpoint.objects",
+        "fold.done",
+    ):
+        code, out, err = rlm("resume", str(workspace), crash=point)
+        assert killed(code), f"{point}: {out}{err}"
+    code, out, err = rlm("resume", str(workspace))
+    assert code == 0, out + err
+    assert_sound(workspace)
+    assert end_state(workspace) == undisturbed
+
+
+def test_work_that_was_rolled_back_is_kept_under_a_rescue_ref(tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    code, _, _ = rlm("start", "--task", str(make_task(tmp_path)), "--workspace", str(workspace), crash="call.done:7")
+    assert killed(code)
+    (workspace / "by-hand.txt").write_text("a person wrote this after the crash")
+    code, out, err = rlm("resume", str(workspace))
+    assert code == 0, out + err
+    refs = git(workspace, "for-each-ref", "--format=%(refname)", "refs/rlm-agent/rescue").split()
+    assert any(git(workspace, "ls-tree", "--name-only", ref).count("by-hand.txt") for ref in refs)

@@ -1,0 +1,255 @@
+"""A run's workspace: a real git repository whose snapshots, commits and restores survive `kill -9` and power cuts.
+
+A durable milestone goes: `snapshot` → `full_tree` → `write_commit` → (the caller records it) → `move_ref` → `sync_index`. The
+invariant: only `move_ref` changes what a branch says, and only `restore` changes working files, after saving them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from workspaces import locks
+from workspaces.changes import Change, changes
+from workspaces.checkpoint import MAX_FILE_BYTES, Scope, Skipped, TreeScanner
+from workspaces.command import run_git
+from workspaces.errors import NotAWorkspace, WorkspaceError, disk_errors
+from workspaces.history import CommitEntry, History
+from workspaces.objects import TREE, Entry
+from workspaces.restore import Restored, Restorer
+from workspaces.rules import IgnoreRules, Tracked
+from workspaces.store import Boundary, GitStore, _no_boundary
+
+FORMAT = 1
+_FORMAT_FILE = "format"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The branch that is checked out, and its commit (None before the first one)."""
+
+    branch: str
+    sha: str | None
+
+
+class Workspace:
+    """One opened workspace; used by one thread at a time."""
+
+    def __init__(self, path: Path, boundary: Boundary = _no_boundary, max_bytes: int = MAX_FILE_BYTES) -> None:
+        self.path = path
+        self._boundary = boundary
+        self._store = GitStore(path, boundary)
+        git_dir = self._store.git_dir
+        self._rules = IgnoreRules(path, git_dir)
+        scope = Scope(self._rules, Tracked(path, git_dir), max_bytes=max_bytes)
+        self._scanner = TreeScanner(path, self._store, scope)
+        self._gcc = TreeScanner(path / ".GCC", self._store, Scope(left_out=frozenset(), max_bytes=max_bytes))
+        self._restorer = Restorer(path, self._store, self._scanner, max_bytes)
+        self._history = History(path, git_dir)
+
+    @staticmethod
+    def create(
+        path: Path,
+        goal: str,
+        name: str,
+        clone: Path | None = None,
+        boundary: Boundary = _no_boundary,
+        when: int | None = None,
+    ) -> Workspace:
+        """Make a workspace, or complete one whose making was cut off, and open it.
+
+        `clone` is a local repository to start from; it is only read. Raises NotAWorkspace when the folder holds other things.
+        """
+        from workspaces.creation import create
+
+        path = Path(path).absolute()
+        mark = path / ".rlm-agent" / _FORMAT_FILE
+        with disk_errors(path):
+            if not mark.exists():
+                create(path, goal, name, clone, boundary, when)
+                mark.with_suffix(".new").write_text(f"{FORMAT}\n")
+                locks.sync_path(mark.with_suffix(".new"))
+                mark.with_suffix(".new").rename(mark)
+                locks.sync_path(mark.parent)
+        return Workspace.open(path, boundary)
+
+    @staticmethod
+    def open(path: Path, boundary: Boundary = _no_boundary, max_bytes: int = MAX_FILE_BYTES) -> Workspace:
+        """Open a workspace.
+
+        Raises NotAWorkspace when there is none, WorkspaceError when a newer version made it.
+        """
+        path = Path(path).absolute()
+        try:
+            version = int((path / ".rlm-agent" / _FORMAT_FILE).read_text())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            hint = "make one with `rlm-agent start --task F`, which also completes a half-made one"
+            raise NotAWorkspace(f"{path} is not a workspace", hint) from None
+        if version > FORMAT:
+            hint = "update rlm-agent"
+            raise WorkspaceError(
+                f"{path}: made by a newer version (format {version}, known: {FORMAT})", hint, "version"
+            )
+        with disk_errors(path):
+            return Workspace(path, boundary, max_bytes)
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What the last snapshot left out, and why."""
+        return self._scanner.skipped
+
+    @property
+    def store(self) -> GitStore:
+        """The repository's durable store."""
+        return self._store
+
+    def snapshot(self, durable: bool = True) -> str:
+        """Return the sha of the tree of the working files; `.GCC/branches` is not in it.
+
+        With `durable=False` its objects wait for the next `write_commit`, which saves a round of syncs.
+        """
+        with self._writing():
+            tree = self._scanner.scan()
+            if durable:
+                self._store.barrier()
+            return tree
+
+    def full_tree(self, snapshot_tree: str) -> str:
+        """Return the sha of a snapshot's tree with all of `.GCC` as it is on disk, durably written."""
+        with self._writing():
+            entries = self._store.read_tree(snapshot_tree)
+            entries.pop(b".GCC", None)
+            if (self.path / ".GCC").is_dir():
+                entries[b".GCC"] = Entry(TREE, self._gcc.scan())
+            tree = self._store.write_tree(entries)
+            self._store.barrier()
+            return tree
+
+    def write_commit(self, tree: str, parents: Sequence[str], message: str, when: int) -> str:
+        """Write a commit durably, with no ref pointing at it, and return its sha; `when` is in Unix seconds."""
+        with self._writing():
+            commit = self._store.write_commit(tree, parents, message, when)
+            self._store.barrier()
+            return commit
+
+    def move_ref(self, ref: str, new: str, old: str | None) -> None:
+        """Move a ref from `old` (None: it must not exist) to `new`, durably; nothing happens when it is there already.
+
+        Raises RefConflict when it is elsewhere.
+        """
+        with disk_errors(self.path):
+            self._store.move_ref(ref, new, old)
+
+    def read_ref(self, ref: str) -> str | None:
+        """Return the sha a ref points at, or None."""
+        return self._store.read_ref(ref)
+
+    def is_ancestor(self, old: str, new: str) -> bool:
+        """Say whether commit `old` is `new` or in its history."""
+        if old == new:
+            return True
+        found = run_git(
+            self.path, "rev-list", "--max-count=1", old, f"^{new}", git_dir=self._store.git_dir, check=False
+        )
+        return self._store.exists(old) and self._store.exists(new) and not found.strip()
+
+    def head(self) -> Head:
+        """Return the branch that is checked out and its commit.
+
+        Raises WorkspaceError when a person has checked out a commit and no branch.
+        """
+        text = (self._store.git_dir / "HEAD").read_text().strip()
+        if not text.startswith("ref: refs/heads/"):
+            hint = "check out a branch again: `git switch main`"
+            raise WorkspaceError(f"{self.path}: no branch is checked out (HEAD is {text[:12]})", hint, "detached")
+        branch = text.removeprefix("ref: refs/heads/")
+        return Head(branch, self._store.read_ref(f"refs/heads/{branch}"))
+
+    def switch_head(self, branch: str) -> None:
+        """Make a branch the checked-out one, durably; the working files are the caller's (`restore`)."""
+        with disk_errors(self.path):
+            run_git(self.path, "symbolic-ref", "HEAD", f"refs/heads/{branch}", git_dir=self._store.git_dir)
+            locks.sync_path(self._store.git_dir / "HEAD")
+            locks.sync_path(self._store.git_dir)
+        self._boundary("head.switched")
+
+    def restore(self, tree: str, rescue_id: str) -> Restored:
+        """Make the working files equal to a tree; when they differ, they are first saved to `refs/rlm-agent/rescue/<id>`."""
+        with self._writing():
+            return self._restorer.restore(tree, rescue_id)
+
+    def changes(self, tree_a: str, tree_b: str) -> tuple[Change, ...]:
+        """Return what differs between two trees or commits, in path order."""
+        return changes(self._store, tree_a, tree_b)
+
+    def sync_index(self) -> None:
+        """Make git's index say what HEAD says, so that `git status` shows what really changed."""
+        with disk_errors(self.path):
+            git_dir = self._store.git_dir
+            if self.head().sha is not None:
+                run_git(self.path, "read-tree", "--reset", "HEAD", git_dir=git_dir)
+                run_git(self.path, "update-index", "-q", "--refresh", git_dir=git_dir, check=False)
+        self._boundary("index.synced")
+
+    def clear_stale_locks(self) -> tuple[str, ...]:
+        """Remove what a killed git process left; only for a caller that holds the run's lock. Return what was removed."""
+        with disk_errors(self.path):
+            return locks.clear(self._store.git_dir, self._store.common_dir)
+
+    def fsck(self) -> list[str]:
+        """Check every object and ref; return git's complaints, none when all is well."""
+        args = ("fsck", "--strict", "--full", "--no-dangling", "--no-progress")
+        said = run_git(self.path, *args, git_dir=self._store.git_dir, check=False).decode(errors="replace")
+        return [line for line in said.splitlines() if line and not line.startswith(("notice:", "Checking"))]
+
+    def log(self, branch: str, limit: int | None = 50) -> tuple[CommitEntry, ...]:
+        """Return the newest commits of a branch, ref or commit (all of them for `limit` None), newest first.
+
+        Raises WorkspaceError when there is no such branch.
+        """
+        commit = self._store.resolve(branch)
+        if commit is None:
+            raise WorkspaceError(f"{self.path}: there is no branch {branch!r}", "see `git branch`", "usage")
+        return self._history.log(commit, limit)
+
+    def file_at(self, rev: str, path: str) -> bytes | None:
+        """Return a file's content in a commit, branch or tree; None when it is not there."""
+        *folders, name = os.fsencode(path).split(b"/")
+        if not self._store.exists(rev):
+            return None
+        entries = self._store.read_tree(rev)
+        for folder in folders:
+            found = entries.get(folder)
+            if found is None or found.mode != TREE:
+                return None
+            entries = self._store.read_tree(found.sha)
+        file = entries.get(name)
+        if file is None or file.mode == TREE:
+            return None
+        return self._store.read_object(file.sha)[1]
+
+    def close(self) -> None:
+        """End all git processes of this workspace."""
+        self._rules.close()
+        self._history.close()
+        self._store.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """After a failure look at all files again: what was seen may point at objects that never became durable."""
+        try:
+            with disk_errors(self.path):
+                yield
+        except BaseException:
+            self._scanner.forget()
+            self._gcc.forget()
+            raise
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
