@@ -144,7 +144,7 @@ class Acting:
         """Name the files that someone else has changed since the checkpoint of `last`."""
         if self._milestones is None or last.tree is None:
             return []
-        changes = self._rt.workspace.changes(last.tree, self._rt.workspace.snapshot())
+        changes = self._rt.workspace.changes(last.tree, self._rt.workspace.snapshot(durable=False))
         names = ", ".join(f"{c.path} ({c.status})" for c in changes[:20])
         more = f" and {len(changes) - 20} more" if len(changes) > 20 else ""
         return [f"Changed in the workspace by someone else: {names}{more}."] if changes else []

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from ulid import ULID
 
-from agent.errors import Ambiguous, BudgetSpent, ProviderError, RequestRejected, Stopped
+from agent.errors import Ambiguous, BudgetSpent, ProviderError, RequestRejected
 from agent.models.base import ModelReply, ModelRequest, ModelSpec
 from agent.models.retry import next_delay
 from agent.runtime import Runtime
@@ -27,6 +27,7 @@ from state import calls as journal_calls
 from state.records import CallKey, CallRecord
 
 DEFAULT_MAX_TOKENS = 1024
+_PATIENCE = 60.0  # seconds that a model is waited for when another one stands ready
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -116,26 +117,39 @@ class CallBroker:
             return self._finish(
                 record, None, Settled(False, f"{error.message} ({error.hint})"), "refused", counted=False
             )
+        specs = [asked.spec, *(f for f in self._rt.task.models.fallbacks if f != asked.spec)]
+        for position, spec in enumerate(specs):
+            try:
+                return self._with_model(record, asked.request, spec, last=position == len(specs) - 1)
+            except ProviderError as error:
+                if position == len(specs) - 1:
+                    self._rt.budget.settle(record.id, None, 0, counted=False)
+                    raise
+                self._rt.tell("fallback", model=spec.model, to=specs[position + 1].model, why=error.message)
+            except BaseException:
+                self._rt.budget.settle(record.id, None, 0, counted=False)
+                raise
+        raise AssertionError("the last model returns or raises")
+
+    def _with_model(self, record: CallRecord, request: ModelRequest, spec: ModelSpec, last: bool) -> Settled:
+        """Ask one model, again and again as long as that can help; raises when it cannot be had."""
         waited, tries = 0.0, 0
         while True:
             tries += 1
             number = self._rt.journal.write(lambda c: journal_calls.begin_attempt(c, record.id, self._rt.clock()))
             try:
-                reply = self._rt.models.get(asked.spec).complete(asked.request)
+                reply = self._rt.models.get(spec).complete(request)
             except ProviderError as error:
-                delay = self._after_failure(record, number, error, tries, waited)
+                delay = self._after_failure(record, number, error, tries, waited, last)
                 if delay is None:
                     return self._finish(record, None, Settled(False, error.message), "refused")
                 waited += delay
                 continue
-            except BaseException:
-                self._rt.budget.settle(record.id, None, 0, counted=False)
-                raise
             crash_point("model.returned" if record.kind == "root" else "call.returned")
             return self._finish(record, number, _as_settled(reply, record.id), "ok")
 
     def _after_failure(
-        self, record: CallRecord, number: int, error: ProviderError, tries: int, waited: float
+        self, record: CallRecord, number: int, error: ProviderError, tries: int, waited: float, last: bool
     ) -> float | None:
         """Journal a failed attempt and wait before the next one; returns the seconds waited.
 
@@ -146,18 +160,14 @@ class CallBroker:
         self._rt.journal.write(
             lambda c: journal_calls.end_attempt(c, record.id, number, self._rt.clock(), result, error.message)
         )
-        delay = next_delay(error, tries, waited, self._rt.task.limits.max_wait, self._rng) if error.retryable else None
+        patience = self._rt.task.limits.max_wait if last else min(self._rt.task.limits.max_wait, _PATIENCE)
+        delay = next_delay(error, tries, waited, patience, self._rng) if error.retryable else None
         if delay is None:
-            if record.kind != "root" and isinstance(error, (RequestRejected, Ambiguous)):
+            if last and record.kind != "root" and isinstance(error, (RequestRejected, Ambiguous)):
                 return None
-            self._rt.budget.settle(record.id, None, 0, counted=False)
             raise error
         self._rt.tell("waiting", seconds=delay, why=error.message, model=record.model)
-        try:
-            self._rt.pause(delay)
-        except Stopped:
-            self._rt.budget.settle(record.id, None, 0, counted=False)
-            raise
+        self._rt.pause(delay)
         return delay
 
     def _reserve(self, record: CallRecord, asked: Asked) -> None:

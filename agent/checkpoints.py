@@ -54,7 +54,7 @@ class Checkpoints:
         tree, commit = None, None
         if self._tree:
             workspace = self._rt.workspace
-            tree = workspace.snapshot()
+            tree = workspace.snapshot(durable=False)  # one barrier, that of the commit, serves both
             parent = before.commit if before is not None else None
             commit = workspace.write_commit(
                 tree, [parent] if parent else [], f"step {step.seq}\n", int(step.started_at)

@@ -7,7 +7,6 @@ where the rollout stands and goes on there, so there is one path for a fresh sta
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -20,8 +19,9 @@ from agent.errors import BudgetSpent, ReplDied, Stopped
 from agent.folding import fold_when_due
 from agent.milestones import Milestones
 from agent.models.base import ModelRequest, ModelSpec
+from agent.observing import Observing
 from agent.outcome import Outcome
-from agent.prompt import Material, Prompt, assemble
+from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
 from agent.runtime import Runtime
 from agent.testing import crash_point
@@ -38,6 +38,7 @@ class Loop:
         self._rt, self._broker, self._rollout, self._spec = runtime, broker, rollout, spec
         self._milestones = Milestones(runtime, broker, rollout.id) if rollout.depth == 0 else None
         self._acting = Acting(runtime, broker, rollout, self._milestones, self._children)
+        self._observing = Observing(runtime, rollout)
         self._events: list[str] = []
 
     def run(self) -> Outcome:
@@ -90,40 +91,23 @@ class Loop:
         seq = last.seq + 1
         self._events += self._acting.outside_changes(last)
         fold_when_due(self._rt, self._broker, self._rollout.id, seq)
-        self._commit_folds(seq)
-        prompt = self._prompt(seq)
-        step = StepRecord(
-            self._rollout.id,
-            seq,
-            "planned",
-            self._rt.clock(),
-            prompt_hash=prompt.hash,
-            prompt_tokens=prompt.tokens,
-        )
-        found = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))
-        if found is None:
-            self._rt.journal.write(lambda c: steps.begin_step(c, step))
-        else:  # planned before a crash: the prompt may have changed since
-            self._set(seq, state="planned", prompt_hash=prompt.hash, prompt_tokens=prompt.tokens)
+        if self._milestones is not None:
+            self._milestones.commit_folds(seq)
+        prompt = self._observing.prompt(seq, self._acting.describe_context(), self._events)
+        self._events = []
+        step = StepRecord(self._rollout.id, seq, "planned", self._rt.clock(), prompt.hash, prompt.tokens)
+        self._rt.journal.write(lambda c: steps.plan_step(c, step))
         crash_point("step.planned")
         self._rt.tell("step", depth=self._rollout.depth, step=seq, prompt_tokens=prompt.tokens)
-        return self._advance(step, "asked", prompt)
+        return self._ask(step, prompt)
 
-    def _commit_folds(self, seq: int) -> None:
-        """Commit where the branch stands for each block folded at this step; a repeat finds them settled."""
-        if self._milestones is None:
-            return
-        for fold in self._rt.journal.read(lambda c: steps.folds_made_at(c, self._rollout.id, seq)):
-            if fold.level == 0:
-                key = CallKey(self._rollout.id, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
-                self._milestones.commit(key, f"Steps {fold.first}-{fold.last}", fold.summary)
-
-    def _advance(self, step: StepRecord, state: str, prompt: Prompt) -> StepRecord:
-        self._set(step.seq, state=state)
+    def _ask(self, step: StepRecord, prompt: Prompt) -> StepRecord:
+        """Write the step `asked` and settle its model call."""
+        self._set(step.seq, state="asked")
         crash_point("step.asked")
         request = ModelRequest(prompt.messages, max_tokens=prompt.reserve)
         self._broker.ask([Asked(self._root_key(step.seq), self._spec, request)])
-        return msgspec.structs.replace(step, state=state)
+        return msgspec.structs.replace(step, state="asked")
 
     def _finish(self, step: StepRecord, before: StepRecord) -> StepRecord:
         """Take a step from wherever it is to `done`."""
@@ -183,41 +167,6 @@ class Loop:
             self._milestones.write_files()
         self._rt.tell("observation", depth=self._rollout.depth, step=step.seq, text=observation, failed=failed)
         return done
-
-    def _prompt(self, seq: int) -> Prompt:
-        keep = self._rt.task.fold.keep_steps
-
-        def read(connection: Any) -> tuple[list[Any], list[StepRecord]]:
-            folds = steps.live_folds(connection, self._rollout.id)
-            first = max(folds[-1].last + 1 if folds else 1, seq - 3 * keep)
-            return folds, steps.steps_between(connection, self._rollout.id, first, seq - 1)
-
-        folds, shown = self._rt.journal.read(read)
-        root = self._milestones is not None
-        roadmap = self._rt.workspace.path / ".GCC" / "main.md"
-        events, self._events = self._events, []
-        return assemble(
-            Material(
-                depth=self._rollout.depth,
-                goal=self._rollout.prompt,
-                step=seq,
-                steps=shown,
-                folds=folds,
-                roadmap=roadmap.read_text("utf-8", "replace") if root and roadmap.exists() else "",
-                environment=self._environment(shown[-1] if shown else None, seq),
-                events=events,
-            ),
-            self._rt.task.limits.prompt_tokens,
-        )
-
-    def _environment(self, last: StepRecord | None, seq: int) -> str:
-        rows = json.loads(last.variables or "[]") if last else []
-        variables = ", ".join(f"{n} ({k}{f', {s}' if s >= 0 else ''})" for n, k, s in rows) or "none yet"
-        left = {k: v for k, v in self._rt.budget.left(seq).items() if v is not None}
-        lines = [f"context: {self._acting.describe_context()}", f"variables: {variables}"]
-        if self._milestones is not None:
-            lines.insert(0, f"branch: {self._rt.workspace.head().branch}")
-        return "\n".join([*lines, "left: " + ", ".join(f"{v} {k}" for k, v in left.items())])
 
     def _children(self, wanted: list[ChildRequest]) -> list[dict[str, Any]]:
         return run_children(self._rt, self._broker, self._rollout, wanted)

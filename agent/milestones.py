@@ -62,7 +62,7 @@ class Milestones:
         self.write_files([*earlier, made])
         workspace = self._rt.workspace
         head = workspace.head()
-        tree = workspace.full_tree(workspace.snapshot())
+        tree = workspace.full_tree(workspace.snapshot(durable=False))
         message = self._message(made, record.id)
         commit = workspace.write_commit(tree, [head.sha] if head.sha else [], message, int(self._rt.clock()))
         crash_point("commit.objects")
@@ -88,6 +88,13 @@ class Milestones:
         workspace.sync_index()
         self._rt.tell("commit", summary=summary, sha=commit)
         return _shown(made)
+
+    def commit_folds(self, seq: int) -> None:
+        """Commit where the branch stands for each block folded at step `seq`; a repeat finds them settled."""
+        for fold in self._rt.journal.read(lambda c: steps.folds_made_at(c, self._rollout, seq)):
+            if fold.level == 0:
+                key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
+                self.commit(key, f"Steps {fold.first}-{fold.last}", fold.summary)
 
     def recorded(self) -> list[Milestone]:
         """Return all settled commits, oldest first."""

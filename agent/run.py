@@ -57,6 +57,8 @@ def prepare(task: Task, path: Path) -> list[str]:
 
     Raises `RunHeld` when another process works on the run, `NotAWorkspace` when the folder holds something else.
     """
+    if task.tools:
+        raise UsageError("tools: this version cannot run a task's own tools yet", "take `tools:` out of the task file")
     clone = task.workspace.clone if isinstance(task.workspace, Clone) else None
     Workspace.create(path, goal=task.goal, name=task.name, clone=clone).close()
     lock = RunLock(path / ".rlm-agent" / "lock")

@@ -30,8 +30,7 @@ def read_report(report: Path, root: Path) -> dict[int, Answer]:
     """Parse the report's sections and check every citation against the files under `root`."""
     parts = re.split(r"(?m)^## Q(\d+)\.", report.read_text(encoding="utf-8"))
     return {
-        int(number): _section(int(number), body, root)
-        for number, body in zip(parts[1::2], parts[2::2], strict=True)
+        int(number): _section(int(number), body, root) for number, body in zip(parts[1::2], parts[2::2], strict=True)
     }
 
 
@@ -42,9 +41,7 @@ def _section(number: int, body: str, root: Path) -> Answer:
     text = said[1].strip()
     cited = tuple(
         (name, int(line))
-        for name, line in re.findall(
-            r"`([^`\n]+):(\d+)`", body.partition("\nEvidence:")[2].partition("\n> ")[0]
-        )
+        for name, line in re.findall(r"`([^`\n]+):(\d+)`", body.partition("\nEvidence:")[2].partition("\n> ")[0])
     )
     quotes = [row[2:] for row in body.splitlines() if row.startswith("> ")]
     answer = Answer(number, text, cited)
@@ -61,9 +58,7 @@ def _fault(answer: Answer, quotes: list[str], root: Path) -> str:
         rows = path.read_text(encoding="utf-8", errors="replace").split("\n")
         if not 1 <= line <= len(rows) or rows[line - 1].rstrip() != quote.rstrip():
             return f"{name}:{line} is not what is quoted"
-    if answer.text not in {name for name, _ in answer.cited} and plain(answer.text) not in plain(
-        "\n".join(quotes)
-    ):
+    if answer.text not in {name for name, _ in answer.cited} and plain(answer.text) not in plain("\n".join(quotes)):
         return "the answer does not stand in the cited lines"
     return ""
 

@@ -18,6 +18,15 @@ def begin_step(connection: Connection, record: StepRecord) -> None:
     add(connection, schema.step, [record])
 
 
+def plan_step(connection: Connection, record: StepRecord) -> None:
+    """Write a step `planned`; one that was planned before a crash gets the new prompt."""
+    if read_step(connection, record.rollout, record.seq) is None:
+        begin_step(connection, record)
+    else:
+        changed = {"state": record.state, "prompt_hash": record.prompt_hash, "prompt_tokens": record.prompt_tokens}
+        set_step(connection, record.rollout, record.seq, **changed)
+
+
 def set_step(connection: Connection, rollout: str, seq: int, **fields: Any) -> None:
     """Change fields of one step."""
     connection.execute(update(schema.step).where(_is(rollout, seq)).values(**fields))

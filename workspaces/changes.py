@@ -22,7 +22,7 @@ Difference = tuple[bytes, Entry | None, Entry | None]
 
 
 def differences(store: GitStore, old: str, new: str, prefix: bytes = b"") -> Iterator[Difference]:
-    """Yield (path, entry in old, entry in new) for each file, link or empty folder that differs, in path order."""
+    """Yield (path, entry in old, entry in new) for each file, link or empty folder that differs."""
     if old == new:
         return
     before, after = store.read_tree(old), store.read_tree(new)
@@ -32,10 +32,9 @@ def differences(store: GitStore, old: str, new: str, prefix: bytes = b"") -> Ite
             continue
         path = prefix + name
         a_tree, b_tree = (e is not None and e.mode == TREE and e.sha != EMPTY_TREE for e in (a, b))
-        if not (a_tree and b_tree):
-            # A folder in the place of a file, or the other way round: the file first, then what is in the folder.
-            if (a is not None and not a_tree) or (b is not None and not b_tree):
-                yield path, None if a_tree else a, None if b_tree else b
+        # A folder in the place of a file, or the other way round: the file first, then the folder's inside.
+        if (a is not None and not a_tree) or (b is not None and not b_tree):
+            yield path, None if a_tree else a, None if b_tree else b
         if a_tree or b_tree:
             inner_old = a.sha if a is not None and a_tree else EMPTY_TREE
             inner_new = b.sha if b is not None and b_tree else EMPTY_TREE

@@ -1,8 +1,9 @@
 """The working files as a git tree, at the cost of one `lstat` a file and of hashing what changed.
 
-The invariant: the tree holds each file's bytes as they were at some moment of the scan. A file is taken for unchanged only when
-size, mode, inode and both times are those of the last look, and its change time was older than the clock's tick at that look:
-a rewrite within the tick (racy-clean) is hashed again. Folders are walked by descriptor and never through a link.
+The invariant: the tree holds each file's bytes as they were at some moment of the scan. A file is taken for
+unchanged only when size, mode, inode and both times are those of the last look, and its change time was older
+than the clock's tick at that look: a rewrite within the tick (racy-clean) is hashed again. Folders are walked
+by descriptor and never through a link.
 """
 
 from __future__ import annotations

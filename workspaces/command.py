@@ -1,6 +1,6 @@
-"""Git processes, always run the same way: on one explicit repository, with no hooks, no system or user configuration, no
-signing and everything fsync'd, whatever the environment says. A repository's own content can thus never choose a program
-that the daemon runs, and two machines get the same result.
+"""Git processes, always run the same way: on one explicit repository, with no hooks, no system or user
+configuration, no signing and everything fsync'd, whatever the environment says. A repository's own content
+can thus never choose a program that the daemon runs, and two machines get the same result.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class GitPipe:
         """Send `data` and return the stream to read the answer from; a dead process is replaced first."""
         for attempt in (1, 2):
             process = self._running()
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             try:
                 process.stdin.write(data)
                 process.stdin.flush()
@@ -136,7 +137,7 @@ class GitPipe:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        self._said = tempfile.TemporaryFile()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         # A session of its own: Ctrl-C in the terminal must not kill it in the middle of an answer.
         self._process = subprocess.Popen(
             ["git", *self._args],

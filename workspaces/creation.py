@@ -1,4 +1,6 @@
-"""Making a workspace, step by step, each step harmless to repeat: a making that was cut off is completed by the next call."""
+"""Making a workspace, step by step, each step harmless to repeat: a making that was cut off is completed by
+the next call.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ from workspaces.store import Boundary
 if TYPE_CHECKING:
     from workspaces.workspace import Workspace
 
-_CONFIG = {
-    "user.name": IDENTITY[0],
-    "user.email": IDENTITY[1],
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "core.fsync": "all",
-}
+_CONFIG = f"""
+# What rlm-agent sets: who commits, no collecting of garbage behind its back, and everything synced.
+[user]
+\tname = {IDENTITY[0]}
+\temail = {IDENTITY[1]}
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[core]
+\tfsync = all
+"""
 # Blobs are the files' bytes: no line-end conversion and no filter may make `git status` see another file.
 _SUBJECT = "Start of "
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding\n"
@@ -45,8 +52,10 @@ def create(path: Path, goal: str, name: str, clone: Path | None, boundary: Bound
 def run_git_init(path: Path) -> None:
     """Make the repository and its settings; an existing one keeps its content."""
     run_git(path, "init", "-q", "-b", "main", "--template=", "--object-format=sha1")
-    for key, value in _CONFIG.items():
-        run_git(path, "config", key, value)
+    config = path / ".git" / "config"
+    text = config.read_text()
+    if _CONFIG not in text:
+        config.write_text(text + _CONFIG)
     info = path / ".git" / "info"
     info.mkdir(exist_ok=True)
     (info / "exclude").write_text(exclude_lines())

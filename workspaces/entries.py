@@ -1,5 +1,5 @@
-"""How `.GCC` reads: the records of commits and steps as Markdown. Pure, and the same bytes for the same records, so that a killed
-and resumed run has the same trees.
+"""How `.GCC` reads: the records of commits and steps as Markdown. Pure, and the same bytes for the same
+records, so that a killed and resumed run has the same trees.
 """
 
 from __future__ import annotations

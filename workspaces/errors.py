@@ -1,4 +1,6 @@
-"""What can go wrong with a workspace, and the way out of it: every error says its kind, its hint and its exit code."""
+"""What can go wrong with a workspace, and the way out of it: every error says its kind, its hint and its exit
+code.
+"""
 
 from __future__ import annotations
 

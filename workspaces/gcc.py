@@ -1,7 +1,9 @@
-"""`.GCC`: the roadmap, and for each branch its commits, its log and its metadata, all derived from the journal's records.
+"""`.GCC`: the roadmap, and for each branch its commits, its log and its metadata, all derived from the
+journal's records.
 
-The invariant: the files are a function of the records (and of the keys that people add to metadata.yaml), and bringing them up to
-date costs what is new. So they can be lost, torn or edited, and are made again. Reading them is in `recall.py`.
+The invariant: the files are a function of the records (and of the keys that people add to metadata.yaml), and
+bringing them up to date costs what is new. So they can be lost, torn or edited, and are made again. Reading
+them is in `recall.py`.
 """
 
 from __future__ import annotations

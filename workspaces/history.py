@@ -1,5 +1,5 @@
-"""Reading what a branch tells: its commits with subject, body and trailers, newest first. GitPython reads here; it never writes,
-because its writes ignore `core.fsync`.
+"""Reading what a branch tells: its commits with subject, body and trailers, newest first. GitPython reads
+here; it never writes, because its writes ignore `core.fsync`.
 """
 
 from __future__ import annotations

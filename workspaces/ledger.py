@@ -1,8 +1,10 @@
-"""A Markdown file that only grows: numbered entries, rotated to `<stem>/0001.md` … before a file grows past 256 kB.
+"""A Markdown file that only grows: numbered entries, rotated to `<stem>/0001.md` … before a file grows past
+256 kB.
 
-The invariant: the bytes are a function of the header and the entries alone. Each entry ends in a marker with its number and where
-it began; when the last one on disk is the one that the records say, and ends the file, only the new ones are rendered and
-written. Anything else (a torn write, a rewound run, an edit by hand) is rewritten from the records.
+The invariant: the bytes are a function of the header and the entries alone. Each entry ends in a marker with
+its number and where it began; when the last one on disk is the one that the records say, and ends the file,
+only the new ones are rendered and written. Anything else (a torn write, a rewound run, an edit by hand) is
+rewritten from the records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a killed git process leaves behind, and making whole folders durable.
 
-A lock file of a dead process blocks every later commit. Whether its process is dead can't be seen from the file: only the
-holder of the run's own lock, under which all our git work happens, may remove it.
+A lock file of a dead process blocks every later commit. Whether its process is dead can't be seen from the
+file: only the holder of the run's own lock, under which all our git work happens, may remove it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Git objects: written in process, read through one long-lived `git cat-file`.
 
-The writer's invariant: an object has its final name only when its bytes are on disk, and after `barrier()` so are its name
-and the folders made for it. So a power cut leaves whole objects and temporary files, never an empty object that git, and the
-writer itself, would take for a good one.
+The writer's invariant: an object has its final name only when its bytes are on disk, and after `barrier()` so
+are its name and the folders made for it. So a power cut leaves whole objects and temporary files, never an
+empty object that git, and the writer itself, would take for a good one.
 """
 
 from __future__ import annotations

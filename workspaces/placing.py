@@ -1,7 +1,7 @@
 """Changing one path of a folder by descriptor, never through a link that stands where a folder was expected.
 
-The invariant: a file is replaced in one rename, so that whoever looks sees the old or the new one; and what stands in the way of
-a folder or a file, and is not ours to delete, is moved aside, never dropped.
+The invariant: a file is replaced in one rename, so that whoever looks sees the old or the new one; and what
+stands in the way of a folder or a file, and is not ours to delete, is moved aside, never dropped.
 """
 
 from __future__ import annotations

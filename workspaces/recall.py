@@ -1,6 +1,8 @@
-"""Reading `.GCC` back in small pieces, for CONTEXT: each answer is capped and its last line says how to get more.
+"""Reading `.GCC` back in small pieces, for CONTEXT: each answer is capped and its last line says how to get
+more.
 
-The checked-out branch is read from its files, every other from git, never from the tree that happens to be checked out.
+The checked-out branch is read from its files, every other from git, never from the tree that happens to be
+checked out.
 """
 
 from __future__ import annotations

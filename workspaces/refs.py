@@ -1,6 +1,8 @@
-"""Moving one ref in process, by git's own protocol: `<ref>.lock` made exclusively, checked under it, synced, renamed.
+"""Moving one ref in process, by git's own protocol: `<ref>.lock` made exclusively, checked under it, synced,
+renamed.
 
-The invariant: git and every other program that keeps the protocol see the old value or the new one, and never lose a move.
+The invariant: git and every other program that keeps the protocol see the old value or the new one, and never
+lose a move.
 """
 
 from __future__ import annotations

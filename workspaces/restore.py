@@ -1,8 +1,9 @@
 """Making the working files equal to a tree, after saving what they were.
 
 The invariant: no byte that a snapshot could hold is overwritten or deleted before it is durable under
-`refs/rlm-agent/rescue/<id>`; and a file that changed after it was saved is saved again first. What a snapshot leaves out
-(ignored, oversized, secret) is left alone, or moved to `.rlm-agent/rescue/<id>/` when it stands in the way.
+`refs/rlm-agent/rescue/<id>`; and a file that changed after it was saved is saved again first. What a snapshot
+leaves out (ignored, oversized, secret) is left alone, or moved to `.rlm-agent/rescue/<id>/` when it stands in
+the way.
 """
 
 from __future__ import annotations

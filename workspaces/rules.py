@@ -1,7 +1,9 @@
-"""What a snapshot leaves out: the run's own folders, secrets, what the user's ignore rules name, and what git can't hold.
+"""What a snapshot leaves out: the run's own folders, secrets, what the user's ignore rules name, and what git
+can't hold.
 
-The invariant: the answer depends on the files and on git's index, never on what was asked before, so that a killed and
-resumed run makes the same trees. What git already tracks stays in, or a commit would delete it from the user's history.
+The invariant: the answer depends on the files and on git's index, never on what was asked before, so that a
+killed and resumed run makes the same trees. What git already tracks stays in, or a commit would delete it
+from the user's history.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Durable writes to a git repository: objects first, then a ref by compare-and-swap, then the ref's folder.
 
-The invariant: when `move_ref` has returned, the ref and everything it reaches survive a power cut; before that, the ref has
-its old value and nothing else has changed. Git alone syncs neither objects nor a ref's folder, and GitPython's own writes
-ignore `core.fsync`. One store is used by one thread at a time.
+The invariant: when `move_ref` has returned, the ref and everything it reaches survive a power cut; before
+that, the ref has its old value and nothing else has changed. Git alone syncs neither objects nor a ref's
+folder, and GitPython's own writes ignore `core.fsync`. One store is used by one thread at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A run's workspace: a real git repository whose snapshots, commits and restores survive `kill -9` and power cuts.
+"""A run's workspace: a real git repository whose snapshots, commits and restores survive `kill -9` and power
+cuts.
 
-A durable milestone goes: `snapshot` → `full_tree` → `write_commit` → (the caller records it) → `move_ref` → `sync_index`. The
-invariant: only `move_ref` changes what a branch says, and only `restore` changes working files, after saving them.
+A durable milestone goes: `snapshot` → `full_tree` → `write_commit` → (the caller records it) → `move_ref` →
+`sync_index`. The invariant: only `move_ref` changes what a branch says, and only `restore` changes working
+files, after saving them.
 """
 
 from __future__ import annotations

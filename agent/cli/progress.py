@@ -105,6 +105,9 @@ class Progress:
         self._state["doing"] = f"waiting {facts['seconds']:.0f} s for {facts['model']}"
         self._say(f"          … {facts['model']}: {_short(facts['why'])}; next try in {facts['seconds']:.1f} s")
 
+    def _on_fallback(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! {facts['model']} cannot be had ({_short(facts['why'])}); asking {facts['to']}")
+
     def _on_repl_died(self, facts: dict[str, Any]) -> None:
         self._say(f"          ! {facts['why']}; rolled back")
 

@@ -63,26 +63,22 @@ def stop(
     from agent.errors import UsageError
     from agent.home import find_workspace
     from agent.status import status_of
+    from state.lease import process_started
 
     path = find_workspace(run)
     document = status_of(path)
     pid = document["pid"]
     if pid is None:
         raise UsageError(f"{path}: this run is not running", "rlm-agent resume goes on with it")
+    born = process_started(pid)
     for _ in range(2 if now else 1):
         os.kill(pid, signal.SIGTERM)
         time.sleep(0.1)
-    while _owned_by(path, pid):
-        time.sleep(0.1)
+    while process_started(pid) == born:
+        time.sleep(0.05)
     document = status_of(path)
     print(json.dumps(document) if as_json else f"stopped at step {document['step']}; rlm-agent resume goes on")
     return 0
-
-
-def _owned_by(path: Path, pid: int) -> bool:
-    from agent.status import status_of
-
-    return bool(status_of(path)["pid"] == pid)
 
 
 def _attached(path: Path, as_json: bool) -> int:

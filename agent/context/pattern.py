@@ -23,7 +23,7 @@ def find(
     if pattern.isascii():
         compiled = _compile(pattern, ignore_case)
         found: Iterable[Any] = compiled.finditer(buffer, base, base + size)
-        pairs = ((match.start() - base, match.end() - base) for match in found)
+        pairs: Iterator[tuple[int, int]] = ((match.start() - base, match.end() - base) for match in found)
     else:
         # Non-ASCII classes and case need characters; surrogateescape maps back to the very bytes.
         text = buffer[base : base + size].decode("utf-8", "surrogateescape")

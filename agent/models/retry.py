@@ -1,4 +1,8 @@
-"""Placeholder: see the models helper."""
+"""When to ask again: a pure policy over one failure, without sleeping.
+
+Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", 2015), never sooner than the provider asked for. What
+was certainly not executed is repeated until `max_wait` is used up; what may have been paid is sent three times at most.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,26 @@ import random
 
 from agent.errors import ProviderError
 
+AMBIGUOUS_ATTEMPTS = 3
+_FIRST = 0.5
+_LONGEST = 60.0
+
 
 def next_delay(error: ProviderError, attempt: int, waited: float, max_wait: float, rng: random.Random) -> float | None:
-    if not error.retryable or (not error.free and attempt >= 3) or waited >= max_wait:
+    """Return the seconds to wait before the next attempt, or None to give up.
+
+    `attempt` counts the attempts made, from 1; `waited` and `max_wait` are seconds waited so far and in all.
+    """
+    if not error.retryable or (not error.free and attempt >= AMBIGUOUS_ATTEMPTS):
         return None
-    d = error.retry_after if error.retry_after is not None else rng.uniform(0, min(60.0, 0.5 * 2**attempt))
-    return None if waited + d > max_wait else d
+    left = max_wait - waited
+    if left <= 0:
+        return None
+    ceiling = min(_LONGEST, _FIRST * 2.0 ** min(attempt, 16))
+    jitter = rng.uniform(0, ceiling)
+    if error.retry_after is not None:
+        # Some jitter on top, or all callers that were limited together come back together.
+        delay = error.retry_after + min(jitter, 1.0 + 0.1 * error.retry_after)
+        return delay if delay <= left else error.retry_after if error.retry_after <= left else None
+    # The last try comes at the very end of the wait, not a random while before it.
+    return min(max(jitter, min(_FIRST, ceiling) / 5), left)

@@ -33,9 +33,7 @@ def main(report: Path) -> int:
     right = {}
     for number, phrases in EXPECTED.items():
         answer = answers.get(number)
-        fits = answer is not None and (
-            any(p in answer.text for p in phrases) if phrases else not answer.found
-        )
+        fits = answer is not None and (any(p in answer.text for p in phrases) if phrases else not answer.found)
         right[number] = fits
     good, wrong, _ = judge(answers, right)
     return 0 if good >= 5 and wrong <= 1 and right[5] else 1

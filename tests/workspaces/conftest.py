@@ -1,4 +1,4 @@
-"""A fresh workspace for each test, with a home of its own so that no user's git configuration is seen."""
+"""A fresh workspace for each test."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ from pathlib import Path
 import pytest
 
 from workspaces.workspace import Workspace
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home = tmp_path / "home"
-    home.mkdir()
-    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
-    return home
 
 
 @pytest.fixture

@@ -117,14 +117,14 @@ def test_a_clone_starts_from_the_source_and_never_touches_it(tmp_path: Path, bra
     assert sorted((p, p.stat().st_mtime_ns) for p in source.rglob("*")) == before
 
 
-def test_a_users_and_a_repositorys_configuration_runs_no_program(ws: Workspace, home: Path, tmp_path: Path) -> None:
+def test_a_users_and_a_repositorys_configuration_runs_no_program(ws: Workspace, isolated: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     hook = ws.path / ".git" / "hooks" / "reference-transaction"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
     hook.chmod(0o755)
     git(ws.path, "config", "core.fsmonitor", f"touch {ran}")
-    (home / ".gitconfig").write_text("[commit]\n\tgpgSign = true\n[core]\n\texcludesFile = /everything\n")
+    (isolated / ".gitconfig").write_text("[commit]\n\tgpgSign = true\n[core]\n\texcludesFile = /everything\n")
     (ws.path / "a").write_text("1")
     milestone(ws, "one")
     assert not ran.exists()

@@ -28,4 +28,5 @@ def settle(number):
     print(f"Q{number}: {said} [{note}] {best['doc']}:{findings[number]['lines']}")
 
 
-print("NEXT: look 1")
+still_open = [number for number in asked if number not in findings]
+print(f"NEXT: look {still_open[0]}" if still_open else "NEXT: finish")

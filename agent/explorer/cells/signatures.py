@@ -6,9 +6,9 @@ def defaults(fit, doc, node, inside, parts):
         for each in inner:
             yield from defaults(fit, doc, each, inside, parts)
         for each in node.body:
-            if isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None:
-                if any(name in wanted for name in named(each)):
-                    yield candidate(source(doc, each.value), doc, [each.lineno], fit - 0.5, "attribute")
+            assigns = isinstance(each, (ast.Assign, ast.AnnAssign)) and each.value is not None
+            if assigns and any(name in wanted for name in named(each)):
+                yield candidate(source(doc, each.value), doc, [each.lineno], fit - 0.5, "attribute")
     elif hasattr(node, "args"):
         args = node.args.posonlyargs + node.args.args
         first = len(args) - len(node.args.defaults)

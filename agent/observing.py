@@ -1,0 +1,62 @@
+"""The observing half of a loop: gather from journal and workspace what the next prompt shows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from agent.prompt import Material, Prompt, assemble
+from agent.runtime import Runtime
+from state import steps
+from state.records import FoldRecord, RolloutRecord, StepRecord
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+class Observing:
+    """Assembles the prompts of one rollout."""
+
+    def __init__(self, runtime: Runtime, rollout: RolloutRecord) -> None:
+        self._rt, self._rollout = runtime, rollout
+
+    def prompt(self, seq: int, context: str, events: list[str]) -> Prompt:
+        """Assemble the prompt of step `seq`; `context` is a line about the material, `events` what happened since."""
+        keep = self._rt.task.fold.keep_steps
+
+        def read(connection: Connection) -> tuple[list[FoldRecord], list[StepRecord]]:
+            folds = steps.live_folds(connection, self._rollout.id)
+            first = max(folds[-1].last + 1 if folds else 1, seq - 3 * keep)
+            return folds, steps.steps_between(connection, self._rollout.id, first, seq - 1)
+
+        folds, shown = self._rt.journal.read(read)
+        return assemble(
+            Material(
+                depth=self._rollout.depth,
+                goal=self._rollout.prompt,
+                step=seq,
+                steps=shown,
+                folds=folds,
+                roadmap=self._roadmap(),
+                environment=self._environment(shown[-1] if shown else None, seq, context),
+                events=events,
+            ),
+            self._rt.task.limits.prompt_tokens,
+        )
+
+    def _roadmap(self) -> str:
+        file = self._rt.workspace.path / ".GCC" / "main.md"
+        return file.read_text("utf-8", "replace") if self._rollout.depth == 0 and file.is_file() else ""
+
+    def _environment(self, last: StepRecord | None, seq: int, context: str) -> str:
+        rows = json.loads(last.variables or "[]") if last else []
+        variables = ", ".join(f"{n} ({k}{f', {s}' if s >= 0 else ''})" for n, k, s in rows) or "none yet"
+        left = {k: v for k, v in self._rt.budget.left(seq).items() if v is not None}
+        lines = [
+            f"context: {context}",
+            f"variables: {variables}",
+            "left: " + ", ".join(f"{v} {k}" for k, v in left.items()),
+        ]
+        if self._rollout.depth == 0:
+            lines.insert(0, f"branch: {self._rt.workspace.head().branch}")
+        return "\n".join(lines)
