@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,6 +12,16 @@ from agent.task import Task
 
 _SECONDS = 600.0
 _SHOWN = 2000
+_PATH = re.compile(r"(?<![\w.])/[^\s:;'\"=]+")
+
+
+def paths_shown(task: Task) -> tuple[Path, ...]:
+    """Return what the checks may read beside the workspace: the task's folder, and existing paths that a command names.
+
+    Cells do not see them: the task's folder may be a home with keys in it.
+    """
+    named = [Path(word) for check in task.accept for word in _PATH.findall(check.run or "")]
+    return (task.directory, *(path.resolve() for path in named if path.exists() and len(path.parts) > 2))
 
 
 def problems_of(task: Task, workspace: Path, launcher: Launcher) -> list[str]:

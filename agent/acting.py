@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from ulid import ULID
 
-from agent.acceptance import problems_of
+from agent.acceptance import paths_shown, problems_of
 from agent.calls import CallBroker
 from agent.cellcalls import CellCalls, ChildRequest
 from agent.checkpoints import Checkpoints
@@ -91,24 +91,26 @@ class Acting:
             shown += f"\n[interrupted: the cell computed for more than {limits.cell_timeout:g} s (limits.cell_timeout)]"
         if not (result.ready and result.ok):
             return CellRun(shown, not result.ok, None, result.seconds)
-        accepted, told = self.accept(result.answer)
+        accepted, told = self.accept(result.answer, step.seq)
         if told:
             shown += "\n" + told
         return CellRun(shown, not accepted, result.answer if accepted else None, result.seconds)
 
-    def accept(self, answer: str) -> tuple[bool, str]:
+    def accept(self, answer: str, seq: int) -> tuple[bool, str]:
         """Check a finished answer against the task's `accept`; returns (accepted, what the model is told)."""
         self.partial = answer
         if self._milestones is None or not self._rt.task.accept:
             return True, ""
         crash_point("run.accepting")
         self._rt.tell("accepting")
-        # The task's folder is shown to its own checks only: it may be a home with keys in it.
-        launcher = launcher_for(self._rt, self._rollout, also=(self._rt.task.directory,))
+        launcher = launcher_for(self._rt, self._rollout, also=paths_shown(self._rt.task))
         problems = problems_of(self._rt.task, self._rt.workspace.path, launcher)
         if not problems:
             return True, "[accepted: all checks of the task hold]"
         self.repl.withdraw_answer()
+        self._rt.journal.write(
+            lambda c: runs.add_event(c, self._rt.clock(), "not_accepted", self._rollout.id, seq, problems=problems)
+        )
         told = "\n".join(problems)
         return False, f"[not accepted yet; mend this, then set the answer ready again]\n{told}"
 

@@ -26,7 +26,7 @@ from agent.repl.cells import parse_cells, parse_final
 from agent.runtime import Runtime
 from agent.testing import crash_point
 from state import calls as journal_calls
-from state import steps
+from state import runs, steps
 from state.records import CallKey, RolloutRecord, StepRecord
 from state.recovery import plan_step
 
@@ -80,6 +80,11 @@ class Loop:
         errors = self._rt.journal.read(lambda c: steps.errors_in_a_row(c, self._rollout.id))
         if errors >= limits.errors:
             return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
+        refused = self._rt.journal.read(lambda c: runs.count_steps(c, "not_accepted", self._rollout.id))
+        if refused >= limits.errors:
+            return Outcome(
+                "gave_up", f"the answer was not accepted {refused} times (limits.errors)", self._acting.partial
+            )
         try:
             self._rt.budget.check_time()
         except BudgetSpent as error:
@@ -143,7 +148,7 @@ class Loop:
             return self._record(
                 step, before, f"FINAL_VAR({content!r}): no such variable; nothing was run.", failed=True
             )
-        accepted, told = self._acting.accept(value)
+        accepted, told = self._acting.accept(value, step.seq)
         return self._record(step, before, told, not accepted, value if accepted else None)
 
     def _record(

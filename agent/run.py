@@ -106,25 +106,32 @@ def _work(runtime: Runtime) -> Outcome:
     moved = recover_refs(runtime)
     runtime.tell("opened", run=runtime.run, workspace=str(runtime.workspace.path), refs_moved=moved)
     runtime.journal.write(lambda c: _reopen(runtime, c, root))
-    with follow_limits(runtime), _Heartbeat(runtime):
-        try:
-            for spec in (runtime.task.models.root, runtime.task.models.sub, runtime.task.models.fold):
-                runtime.models.get(spec).check()
-            outcome = Loop(runtime, broker, root, runtime.task.models.root).run()
-        except Stopped as stopped:
-            outcome = Outcome("stopped", stopped.message)
-        except BudgetSpent as spent:
-            outcome = Outcome("budget", spent.message)
-        except ProviderError as error:
-            _record(runtime, root, Outcome("parked", error.message))
-            raise
-        finally:
-            broker.close()
-            runtime.models.close()
-        _final_commit(runtime, broker, root, outcome)
+    try:
+        with follow_limits(runtime), _Heartbeat(runtime):
+            outcome = _loop(runtime, broker, root)
+            _final_commit(runtime, broker, root, outcome)
         crash_point("run.outcome")
         _record(runtime, root, outcome)
+    except ProviderError as error:
+        _record(runtime, root, Outcome("parked", error.message))
+        raise
+    finally:
+        broker.close()
+        runtime.models.close()
     return outcome
+
+
+def _loop(runtime: Runtime, broker: CallBroker, root: RolloutRecord) -> Outcome:
+    """Run the root rollout; stops and spent budgets are outcomes, a model that cannot be had raises."""
+    models = runtime.task.models
+    for spec in (models.root, models.sub, models.fold):
+        runtime.models.get(spec).check()
+    try:
+        return Loop(runtime, broker, root, models.root).run()
+    except Stopped as stopped:
+        return Outcome("stopped", stopped.message)
+    except BudgetSpent as spent:
+        return Outcome("budget", spent.message)
 
 
 def _assemble(path: Path, journal: Journal, workspace: Workspace, run: RunRecord, watcher: Watcher) -> Runtime:

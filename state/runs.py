@@ -94,6 +94,14 @@ def events(
     return many(connection, query, EventRecord)
 
 
+def count_steps(connection: Connection, kind: str, rollout: str) -> int:
+    """Count the steps of a rollout at which an event of this kind happened."""
+    query = select(func.count(schema.event.c.step.distinct())).where(
+        schema.event.c.kind == kind, schema.event.c.rollout == rollout
+    )
+    return int(connection.execute(query).scalar_one())
+
+
 def last_activity(connection: Connection) -> float:
     """Return when the journal was last written, in epoch seconds; 0 when never."""
     moments = [

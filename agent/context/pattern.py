@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
 
+from agent.context.literal import Required, required
 from agent.context.mapping import Buffer
 
 
@@ -22,7 +22,7 @@ def find(
         return
     if pattern.isascii():
         compiled = _compile(pattern, ignore_case)
-        found: Iterable[Any] = compiled.finditer(buffer, base, base + size)
+        found = _matches(compiled, buffer, base, base + size, not ignore_case)
         pairs: Iterator[tuple[int, int]] = ((match.start() - base, match.end() - base) for match in found)
     else:
         # Non-ASCII classes and case need characters; surrogateescape maps back to the very bytes.
@@ -33,6 +33,26 @@ def find(
         yield pair
         if number >= limit:
             return
+
+
+def _matches(
+    compiled: re.Pattern[bytes], buffer: Buffer, start: int, end: int, exact: bool
+) -> Iterator[re.Match[bytes]]:
+    """Yield what `finditer` would, by way of a string that each match contains where there is one."""
+    needed = required(compiled.pattern) if exact else Required(b"", False)
+    hit = buffer.find(needed.text, start, end) if needed.text else start
+    if hit < 0:
+        return
+    if not needed.lines_only:
+        yield from compiled.finditer(buffer, start, end)
+        return
+    while hit >= 0:
+        first = max(buffer.rfind(b"\n", start, hit) + 1, start)
+        last = buffer.find(b"\n", hit, end)
+        last = end if last < 0 else last
+        # The line end is part of the view, so that `$` and CRLF look as they do in the whole.
+        yield from compiled.finditer(buffer, first, min(last + 1, end))
+        hit = buffer.find(needed.text, last, end)
 
 
 def _byte_offsets(text: str, found: Iterable[re.Match[str]]) -> Iterator[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Our own table from what litellm raises to what may be done about it.
 
-litellm's classes can't be trusted alone: a refused connection and a missing key both arrive as a 500. So each row looks at the whole
-chain of causes. Only what certainly was not executed becomes `NotExecuted`; what nobody knows here stays a plain `ProviderError`, which is
-never repeated. Exceptions are matched by class name, so that reading this table imports neither litellm nor httpx.
+litellm's classes can't be trusted alone: a refused connection and a missing key both arrive as a 500. So each row looks at
+the whole chain of causes. Only what certainly was not executed becomes `NotExecuted`; what nobody knows here stays a plain
+`ProviderError`, which is never repeated. Exceptions are matched by class name: this imports neither litellm nor httpx.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def classify(
 
 
 def clean(text: str, secrets: Sequence[str] = ()) -> str:
-    """Return the telling part of a provider's message in one line: at most 300 characters, without litellm's prefixes and any key."""
+    """Return a provider's message in one line of at most 300 characters, without litellm's prefixes and any key."""
     for secret in secrets:
         if len(secret) >= 6:
             text = text.replace(secret, "…")

@@ -78,10 +78,8 @@ class LitellmModel:
         litellm = load_litellm()
         arguments = self._arguments(litellm, request)
         try:
-            if arguments.get("stream"):
-                response = self._collect(litellm, arguments, request)
-            else:
-                response = litellm.completion(**arguments)
+            ask = self._stream if arguments.get("stream") else self._whole
+            response = ask(litellm, arguments, request)
         except Exception as error:
             raise classify(error, self.spec, [self._key() or ""]) from error
         usage = self._usage(litellm, response, request)
@@ -95,7 +93,7 @@ class LitellmModel:
         import httpx
 
         params = {k: v for k, v in self.spec.params.items() if k != "native_schema"}
-        messages = [{"role": m.role, "content": m.content} for m in request.messages]
+        messages = _as_dicts(request.messages)
         arguments: dict[str, Any] = {
             "model": self.spec.model,
             "timeout": httpx.Timeout(request.timeout, connect=min(_CONNECT_TIMEOUT, request.timeout)),
@@ -124,7 +122,10 @@ class LitellmModel:
             arguments["stream_options"] = {"include_usage": True}
         return {**arguments, **params, "messages": messages}
 
-    def _collect(self, litellm: Any, arguments: dict[str, Any], request: ModelRequest) -> Any:
+    def _whole(self, litellm: Any, arguments: dict[str, Any], request: ModelRequest) -> Any:
+        return litellm.completion(**arguments)
+
+    def _stream(self, litellm: Any, arguments: dict[str, Any], request: ModelRequest) -> Any:
         """Read a stream to its end and put it together; a stream that ends early is `Ambiguous`."""
         deadline = time.monotonic() + request.timeout
         stream = litellm.completion(**arguments)
@@ -160,7 +161,7 @@ class LitellmModel:
         wrote = int(getattr(given, "completion_tokens", 0) or 0)
         if read:
             return Usage(read, wrote, estimated=False)
-        messages = [{"role": m.role, "content": m.content} for m in request.messages]
+        messages = _as_dicts(request.messages)
         text = read_reply(response, Usage(0, 0, True), None, self.spec.model)
         try:
             read = litellm.token_counter(model=self.spec.model, messages=messages)
@@ -219,7 +220,7 @@ def load_litellm() -> Any:
     """Import litellm, quiet and without a network; takes seconds the first time."""
     with _loading:
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import fetches a price table
-        litellm = importlib.import_module("litellm")
+        litellm: Any = importlib.import_module("litellm")
         litellm.telemetry = False
         litellm.suppress_debug_info = True
         litellm.disable_hf_tokenizer_download = True  # counting tokens must not fetch a tokenizer
@@ -231,12 +232,12 @@ def load_litellm() -> Any:
 def with_schema(messages: Iterable[dict[str, str]], schema: dict[str, Any]) -> list[dict[str, str]]:
     """Return the messages with the wish for JSON of this schema at the end of the last one."""
     *before, last = messages
-    wish = f"Reply with one JSON value that fits this JSON Schema, and with nothing else:\n{json.dumps(schema, ensure_ascii=False)}"
+    wish = "Reply with one JSON value that fits this JSON Schema, and with nothing else:\n"
+    wish += json.dumps(schema, ensure_ascii=False)
     return [*before, {**last, "content": f"{last['content']}\n\n{wish}"}]
 
 
-def as_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """Return messages in the OpenAI format."""
+def _as_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.content} for m in messages]
 
 

@@ -1,7 +1,7 @@
 """Read what a provider answered, in the OpenAI format, into a `ModelReply`; it never fails on an odd one.
 
-Null and empty contents, replies of reasoning alone, content in parts and tool calls that nobody offered are all replies: paid, kept
-and handed on. What they mean for a step is the loop's business.
+Null and empty contents, replies of reasoning alone, content in parts and tool calls that nobody offered are all replies: paid,
+kept and handed on. What they mean for a step is the loop's business.
 """
 
 from __future__ import annotations

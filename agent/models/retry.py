@@ -1,7 +1,7 @@
 """When to ask again: a pure policy over one failure, without sleeping.
 
-Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", 2015), never sooner than the provider asked for. What
-was certainly not executed is repeated until `max_wait` is used up; what may have been paid is sent three times at most.
+Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", 2015), never sooner than the provider asked for.
+What was certainly not executed is repeated until `max_wait` is used up; what may have been paid is sent three times at most.
 """
 
 from __future__ import annotations

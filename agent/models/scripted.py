@@ -1,50 +1,171 @@
-"""Placeholder."""
+"""`offline/scripted`: replays a YAML script, errors and delays included; the test double, so that nothing needs a mock.
+
+Which reply comes next is read from the request, never remembered: entries with `match` answer what they match, all others answer
+step N with the N-th reply (the last `step: N` line of the last message). So a restarted process goes on where the script is.
+Errors stand before the reply they delay, and count per process, or over processes when `params.ledger` names a file.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
-import yaml
-
-from agent.errors import RequestRejected
+from agent.errors import (
+    Ambiguous,
+    ContextOverflow,
+    KeyRejected,
+    NotExecuted,
+    ProviderError,
+    QuotaExhausted,
+    RequestRejected,
+    UsageError,
+)
 from agent.models.base import ModelReply, ModelRequest, ModelSpec
+from agent.models.script import Entry, Failure, read_script
+
+_STEP = re.compile(r"^step: (\d+)\s*$", re.MULTILINE)
+_CLASSES: dict[str, type[ProviderError]] = {
+    "not_executed": NotExecuted,
+    "ambiguous": Ambiguous,
+    "rejected": RequestRejected,
+    "context_overflow": ContextOverflow,
+    "key": KeyRejected,
+    "quota": QuotaExhausted,
+    "unknown": ProviderError,
+}
 
 
 class Scripted:
+    """A `Model` that replays a script. `params`: script (a YAML file), ledger (a file: one JSON line per request)."""
+
     def __init__(self, spec: ModelSpec, task_dir: Path) -> None:
         self.spec = spec
-        self.dir = task_dir
-        self.entries = yaml.safe_load((task_dir / spec.params["script"]).read_text())
+        script = spec.params.get("script")
+        if not isinstance(script, str) or not script:
+            raise UsageError(
+                "offline/scripted needs params.script",
+                "write {model: offline/scripted, params: {script: replies.yaml}}",
+            )
+        self._path = task_dir / script
+        self._entries = read_script(self._path)
+        self._ledger = task_dir / spec.params["ledger"] if spec.params.get("ledger") else None
+        self._lock = threading.Lock()
+        self._fired = _fired_before(self._ledger)
 
-    def check(self) -> None: ...
-    def close(self) -> None: ...
+    def check(self) -> None:
+        """Do nothing: the script was read when the model was opened."""
+
+    def close(self) -> None:
+        """Do nothing: the script holds no connection."""
+
     def complete(self, request: ModelRequest) -> ModelReply:
-        last = request.messages[-1].content
-        if led := self.spec.params.get("ledger"):
-            import hashlib
-            import json
+        """Return the reply that the script has for this request, or raise the error that it has."""
+        last = request.messages[-1].content if request.messages else ""
+        steps = _STEP.findall(last)
+        step = int(steps[-1]) if steps else None
+        with self._lock:
+            entry = self._choose(last, step)
+            self._record(request, entry, step)
+        if entry is None:
+            raise self._exhausted(step)
+        time.sleep(entry.delay)
+        if entry.error is not None:
+            raise _raised(entry.error)
+        return self._reply(entry, request)
 
-            h = hashlib.sha256(repr(request.messages).encode()).hexdigest()
-            with open(self.dir / led, "a") as f:
-                f.write(json.dumps({"hash": h}) + "\n")
-        e = next((e for e in self.entries if "match" in e and re.search(e["match"], last)), None)
-        if e is None:
-            n = int(re.findall(r"step: (\d+)", last)[-1])
-            flat = []
-            for x in self.entries:
-                if "match" in x:
-                    continue
-                flat += [x] * (x.get("times", 1) if not x.get("forever") else 10**5)
-            if n > len(flat):
-                raise RequestRejected("script is exhausted")
-            e = flat[n - 1]
-        time.sleep(e.get("delay", 0))
+    def _choose(self, last: str, step: int | None) -> Entry | None:
+        for entry in self._entries:
+            if entry.match is not None and re.search(entry.match, last) and self._due(entry, None):
+                return entry
+        return self._by_step(step) if step is not None else None
+
+    def _by_step(self, step: int) -> Entry | None:
+        """Return the N-th reply; the errors that stand right before it come first, each as often as it says."""
+        end = 0
+        for entry in self._entries:
+            if entry.match is not None:
+                continue
+            if entry.error is not None:
+                if step == end + 1 and self._due(entry, step):
+                    return entry
+                continue
+            if entry.times is None or step <= end + entry.times:
+                return entry
+            end += entry.times
+        return None
+
+    def _due(self, entry: Entry, step: int | None) -> bool:
+        return entry.error is None or entry.times is None or self._fired.get((entry.number, step), 0) < entry.times
+
+    def _record(self, request: ModelRequest, entry: Entry | None, step: int | None) -> None:
+        failed = entry is not None and entry.error is not None
+        if entry is not None and failed:
+            key = (entry.number, step if entry.match is None else None)
+            self._fired[key] = self._fired.get(key, 0) + 1
+        if self._ledger is None:
+            return
+        line = {
+            "hash": hashlib.sha256(repr(request.messages).encode()).hexdigest(),
+            "step": step,
+            "entry": entry.number if entry else None,
+            "matched": bool(entry and entry.match),
+            "error": entry.error.kind if entry and entry.error else None,
+        }
+        with self._ledger.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _exhausted(self, step: int | None) -> RequestRejected:
+        if step is None:
+            return RequestRejected(
+                f"{self._path}: no entry matches this sub-call",
+                "add one with `match:`; entries without it answer steps",
+            )
+        replies = sum(e.times or 0 for e in self._entries if e.match is None and e.error is None)
+        hint = "end the script with an answer, or repeat its last reply with `forever: true`"
+        return RequestRejected(
+            f"{self._path}: the script is exhausted: it has {replies} replies, this is step {step}", hint
+        )
+
+    def _reply(self, entry: Entry, request: ModelRequest) -> ModelReply:
+        text = entry.reply or ""
+        read, wrote = sum(len(m.content) for m in request.messages) // 4, (len(text) + len(entry.reasoning)) // 4
+        price = self.spec.price or {}
         return ModelReply(
-            e["reply"],
-            tokens_in=sum(len(m.content) for m in request.messages) // 4,
-            tokens_out=len(e["reply"]) // 4,
-            cost_usd=0.0,
+            text=text,
+            reasoning=entry.reasoning,
+            tokens_in=read,
+            tokens_out=wrote,
+            cost_usd=(read * price.get("input", 0.0) + wrote * price.get("output", 0.0)) / 1e6,
+            finish=entry.finish,
             model=self.spec.model,
         )
+
+
+def _raised(failure: Failure) -> ProviderError:
+    error = _CLASSES[failure.kind](failure.message, "this error stands in the script")
+    error.retry_after = failure.retry_after
+    return error
+
+
+def _fired_before(ledger: Path | None) -> dict[tuple[int, int | None], int]:
+    """Count the errors that earlier processes raised; a torn last line is passed over."""
+    fired: dict[tuple[int, int | None], int] = {}
+    if ledger is None or not ledger.exists():
+        return fired
+    for text in ledger.read_text(encoding="utf-8").splitlines():
+        try:
+            line: dict[str, Any] = json.loads(text)
+        except ValueError:
+            continue
+        if line.get("error"):
+            key = (line["entry"], None if line["matched"] else line["step"])
+            fired[key] = fired.get(key, 0) + 1
+    return fired
