@@ -18,6 +18,7 @@ from agent.tokens import count_tokens, cut
 from state.records import FoldRecord, StepRecord
 
 _PER_MESSAGE = 8  # tokens that a chat template adds around a message
+_FRAMES = 100  # the tags around the parts of a prompt
 
 
 class Material(msgspec.Struct, frozen=True):
@@ -54,8 +55,9 @@ def assemble(material: Material, bound: int) -> Prompt:
     if room < 300:
         system = cut(system, max(50, bound // 4))
         room = max(100, bound - reserve - count_tokens(system) - 4 * _PER_MESSAGE)
-    first = _first_message(material, room)
-    state = _state(material, room)
+    shares = max(40, room - _FRAMES)
+    first = _first_message(material, shares)
+    state = _state(material, shares)
     left = room - count_tokens(first) - count_tokens(state)
     shown = _show_steps(material.steps, left)
     messages = [Message("system", system), Message("user", first)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 
+_MOST_CHARS = 17  # characters that one counted token can stand for: sixteen of white space and a lone one beside it
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[ \t]{2,}|\n+|[^\sA-Za-z0-9]", re.ASCII)
 
 
@@ -31,9 +32,10 @@ def count_tokens(text: str) -> int:
 
 def cut(text: str, tokens: int, note: str = "cut") -> str:
     """Shorten `text` to at most `tokens`, keeping head and tail around a line that says how much is missing."""
-    if count_tokens(text) <= tokens:
+    most = max(0, tokens) * _MOST_CHARS  # a longer text is over for certain: no need to count megabytes
+    if len(text) <= most and count_tokens(text) <= tokens:
         return text
-    low, high = 0, len(text)
+    low, high = 0, min(len(text), most)
     while low < high:
         keep = (low + high + 1) // 2
         if count_tokens(_ends(text, keep, note)) <= tokens:

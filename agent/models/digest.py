@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from agent.models.base import ModelReply, ModelRequest, ModelSpec
 from agent.tokens import count_tokens, cut
 
@@ -42,6 +44,13 @@ _TELLING = (
 )
 
 
+class _Line(msgspec.Struct, frozen=True):
+    at: int
+    text: str
+    weight: float
+    header: tuple[int, str] | None
+
+
 class Digest:
     """A `Model` whose reply is the gist of its last message."""
 
@@ -67,40 +76,35 @@ def digest(record: str, tokens: int) -> str:
     """Return the most telling lines of `record`, in order, in at most `tokens` and at most 2/3 of the record's own tokens."""
     room = min(tokens, count_tokens(record) * 2 // 3)
     lines = _candidates(record)
-    chosen: set[int] = set()
-    # What happened at each step before how: the headers and the first line of each step come with their best lines.
-    for at, (_, line) in sorted(enumerate(lines), key=lambda item: (-item[1][0], item[0])):
-        cost = count_tokens(line) + 1
+    chosen: dict[int, str] = {}
+    for line in sorted(lines, key=lambda line: (-line.weight, line.at)):
+        wanted = {line.at: line.text}
+        if line.header is not None and line.header[0] not in chosen:  # a line comes with the step that it stands in
+            wanted[line.header[0]] = line.header[1]
+        cost = sum(count_tokens(text) + 1 for text in wanted.values())
         if cost <= room:
-            chosen.add(at)
+            chosen.update(wanted)
             room -= cost
-    kept = [lines[at][1] for at in sorted(chosen)]
-    kept = [
-        line
-        for at, line in enumerate(kept)
-        if not (_HEADER.match(line) and at + 1 < len(kept) and _bare(line) and _HEADER.match(kept[at + 1]))
-    ]
-    return "\n".join(kept) or cut(" ".join(record.split()), max(1, min(tokens, count_tokens(record) * 2 // 3)))
+    return "\n".join(chosen[at] for at in sorted(chosen)) or " ".join(record.split())[: max(1, room * 2 // 3)]
 
 
-def _candidates(record: str) -> list[tuple[float, str]]:
-    """Return (weight, line) of the lines that may stand in a digest: whole thoughts, each once, long ones shortened."""
-    found: list[tuple[float, str]] = []
+def _candidates(record: str) -> list[_Line]:
+    """Return the lines that may stand in a digest: whole thoughts, each once, long ones shortened."""
+    found: list[_Line] = []
     seen: set[str] = set()
-    after_header = False
-    for raw in record.splitlines():
+    header: tuple[int, str] | None = None
+    opens = False
+    for at, raw in enumerate(record.splitlines()):
         line = " ".join(raw.split())
-        header = bool(_HEADER.match(line))
-        if (_NOISE.match(line) and not header) or line in seen:
+        if _HEADER.match(line):
+            header, opens = (at, cut(line, _LINE_TOKENS).replace("\n", " ")), True
+            continue
+        if _NOISE.match(line) or line in seen:
             continue
         seen.add(line)
-        weight = 10.0 if header else next((w for w, pattern in _TELLING if pattern.search(line)), 1.0)
-        if after_header:
+        weight = next((w for w, pattern in _TELLING if pattern.search(line)), 1.0)
+        if opens:
             weight = max(weight, 6.5)  # a step's reply opens with its thought
-        after_header = header
-        found.append((weight, cut(line, _LINE_TOKENS).replace("\n", " ")))
+        opens = False
+        found.append(_Line(at, cut(line, _LINE_TOKENS).replace("\n", " "), weight, header))
     return found
-
-
-def _bare(line: str) -> bool:
-    return len(line) < 16

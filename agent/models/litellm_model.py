@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
@@ -226,6 +227,8 @@ def load_litellm() -> Any:
         litellm.disable_hf_tokenizer_download = True  # counting tokens must not fetch a tokenizer
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        # Its response types make pydantic warn about `ReadOnly` and unexpected fields, in the middle of a user's terminal.
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"pydantic\b|litellm\b")
         return litellm
 
 

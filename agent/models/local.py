@@ -115,7 +115,7 @@ class LocalModel:
 
 
 def _load(gguf: Path, params: dict[str, Any], name: str) -> Any:
-    xllamacpp = importlib.import_module("xllamacpp")
+    xllamacpp = _import_quietly_waiting()
     slots, window = params.get("slots", SLOTS), params.get("window", WINDOW)
     threads = params.get("threads") or os.cpu_count() or 2
     made = xllamacpp.CommonParams()
@@ -123,7 +123,7 @@ def _load(gguf: Path, params: dict[str, Any], name: str) -> Any:
     made.n_parallel, made.n_ctx, made.kv_unified = slots, slots * window, False
     for pool in (made.cpuparams, made.cpuparams_batch):
         pool.n_threads = threads
-        pool.poll = 0  # waiting threads sleep: spinning ones slow everything down on a busy computer
+        pool.poll = 0  # sleep, don't spin, between batches
     made.cache_prompt, made.cache_ram_mib, made.warmup = False, 0, False
     made.verbosity = -1
     made.ui = made.endpoint_slots = made.endpoint_metrics = False
@@ -136,6 +136,22 @@ def _load(gguf: Path, params: dict[str, Any], name: str) -> Any:
         raise AgentError(f"{name}: llama.cpp could not load {gguf}: {error}", "is there enough memory?") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import_quietly_waiting() -> Any:
+    """Import xllamacpp with threads that sleep while they wait.
+
+    OpenMP's threads spin by default; beside other work on two processors that made an answer four times slower. The library reads
+    the variable once, when it is loaded, so it is taken back right after.
+    """
+    ours = "OMP_WAIT_POLICY" not in os.environ
+    if ours:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    try:
+        return importlib.import_module("xllamacpp")
+    finally:
+        if ours:
+            del os.environ["OMP_WAIT_POLICY"]
 
 
 def _failure(model: str, answer: Any) -> ProviderError:

@@ -44,6 +44,8 @@ def read_reply(response: Any, usage: Usage, cost_usd: float | None, model: str) 
     thought = _THOUGHT.match(text)  # servers without a reasoning parser leave the tags in
     if thought and not reasoning:
         text, reasoning = text[thought.end() :], thought[1].strip()
+    if reasoning:
+        text = text.lstrip("\n")
     finish = _FINISH.get(str(_get(choice, "finish_reason") or ""), "other")
     if _get(message, "tool_calls") or _get(message, "function_call"):
         finish = "tool_calls"

@@ -12,6 +12,7 @@ from agent.errors import ProviderError
 
 AMBIGUOUS_ATTEMPTS = 3
 _FIRST = 0.5
+_SHORTEST = 0.1
 _LONGEST = 60.0
 
 
@@ -26,10 +27,9 @@ def next_delay(error: ProviderError, attempt: int, waited: float, max_wait: floa
     if left <= 0:
         return None
     ceiling = min(_LONGEST, _FIRST * 2.0 ** min(attempt, 16))
-    jitter = rng.uniform(0, ceiling)
     if error.retry_after is not None:
         # Some jitter on top, or all callers that were limited together come back together.
-        delay = error.retry_after + min(jitter, 1.0 + 0.1 * error.retry_after)
+        delay = error.retry_after + rng.uniform(0, min(ceiling, 1.0 + 0.1 * error.retry_after))
         return delay if delay <= left else error.retry_after if error.retry_after <= left else None
     # The last try comes at the very end of the wait, not a random while before it.
-    return min(max(jitter, min(_FIRST, ceiling) / 5), left)
+    return min(max(rng.uniform(0, ceiling), _SHORTEST), left)

@@ -59,7 +59,7 @@ texts = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     goal=texts,
     roadmap=texts,

@@ -34,7 +34,11 @@ SLOW = """
 
 def a_task(folder: Path, script: str = SLOW, **fields: object) -> Path:
     (folder / "script.yaml").write_text(script)
-    task = {"version": 1, "goal": "Count.", "models": {"root": {"model": "offline/scripted", "params": {"script": "script.yaml"}}}}
+    task = {
+        "version": 1,
+        "goal": "Count.",
+        "models": {"root": {"model": "offline/scripted", "params": {"script": "script.yaml"}}},
+    }
     (folder / "task.yaml").write_text(json.dumps({**task, **fields}))  # JSON is YAML
     return folder / "task.yaml"
 

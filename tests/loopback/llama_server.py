@@ -49,6 +49,7 @@ def main() -> None:
     """Serve until standard input ends."""
     import os
 
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before the library is loaded: its threads must not spin
     import xllamacpp
 
     gguf, port, slots, window = sys.argv[1], *map(int, sys.argv[2:5])

@@ -2,7 +2,7 @@ MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 NAME = r"(?:(?:[A-Z]\.|[A-Z][\w'’-]+)(?: (?:de|van|von|der))*\s+)*[A-Z][\w'’-]+"
 EDGE = set(re.findall(r"\S+", "a an the of and or is are was were be been by to in on at it as that"))
 SHAPES = {
-    "when": rf"\d{{4}}-\d\d-\d\d|\d{{1,2}}\.? {MONTH}(?: \d{{4}})?|{MONTH} \d{{1,2}}(?:, \d{{4}})?"
+    "when": rf"\d{{4}}-\d\d-\d\d|\d{{1,2}}\.? {MONTH}(?: \d{{4}})?|{MONTH} \d{{1,2}}\b(?:, \d{{4}})?"
     rf"|{MONTH} \d{{4}}|\b\d{{1,2}}:\d\d\b|\b(?:1[5-9]|20)\d\d\b"
     r"|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?\b",
     "who": rf"{NAME}(?:(?:, (?:and )?| and ){NAME})*",
