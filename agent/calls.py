@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -62,6 +63,7 @@ class CallBroker:
     def __init__(self, runtime: Runtime) -> None:
         self._rt = runtime
         self._pool = ThreadPoolExecutor(runtime.task.limits.concurrency, thread_name_prefix="call")
+        self._slots = threading.BoundedSemaphore(runtime.task.limits.concurrency)
         self._rng = random.Random()
 
     def settled(self, key: CallKey) -> Settled | None:
@@ -138,7 +140,8 @@ class CallBroker:
             tries += 1
             number = self._rt.journal.write(lambda c: journal_calls.begin_attempt(c, record.id, self._rt.clock()))
             try:
-                reply = self._rt.models.get(spec).complete(request)
+                with self._slots:
+                    reply = self._rt.models.get(spec).complete(request)
             except ProviderError as error:
                 delay = self._after_failure(record, number, error, tries, waited, last)
                 if delay is None:

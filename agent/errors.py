@@ -79,6 +79,10 @@ class Ambiguous(ProviderError):
     retryable = True
 
 
+class ServerFailed(Ambiguous):
+    """The provider answered with its own failure (5xx): counted as perhaps paid, but an outage is waited out."""
+
+
 class RequestRejected(ProviderError):
     """The provider understood and said no; the same request will be refused again."""
 

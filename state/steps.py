@@ -106,7 +106,10 @@ def store_values(connection: Connection, values: dict[str, bytes]) -> None:
     """Keep REPL values by their hash; one that is there already is left alone."""
     if not values:
         return
-    have = set(connection.execute(select(schema.value.c.sha).where(schema.value.c.sha.in_(list(values)))).scalars())
+    shas, have = list(values), set[str]()
+    for start in range(0, len(shas), 500):
+        query = select(schema.value.c.sha).where(schema.value.c.sha.in_(shas[start : start + 500]))
+        have.update(connection.execute(query).scalars())
     rows = [{"sha": sha, "data": data} for sha, data in values.items() if sha not in have]
     if rows:
         connection.execute(schema.value.insert(), rows)

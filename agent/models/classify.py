@@ -19,6 +19,7 @@ from agent.errors import (
     ProviderError,
     QuotaExhausted,
     RequestRejected,
+    ServerFailed,
 )
 from agent.models.base import ModelSpec
 from agent.models.retry_after import pause_from, pause_from_text
@@ -169,7 +170,8 @@ def _by_status(said: str, status: int | None, names: set[str], spec: ModelSpec) 
     if status in _BEFORE_WORK:
         return NotExecuted(said, "the provider refuses for now; it is tried again after a pause")
     if status == 408 or 500 <= status < 600:
-        return Ambiguous(said, "the provider failed on this request, which may have been paid") if answered else None
+        kind = Ambiguous if status == 408 else ServerFailed
+        return kind(said, "the provider failed on this request, which may have been paid") if answered else None
     if 300 <= status < 500:
         if status == 404 or _NO_MODEL.search(said):
             hint = f"model not found: check the name {spec.model!r}" + (

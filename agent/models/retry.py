@@ -1,14 +1,15 @@
 """When to ask again: a pure policy over one failure, without sleeping.
 
 Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", 2015), never sooner than the provider asked for.
-What was certainly not executed is repeated until `max_wait` is used up; what may have been paid is sent three times at most.
+What was certainly not executed, and what failed in the provider's own hands (5xx), is repeated until `max_wait` is used up; what
+may have been executed and lost on the way is sent three times at most.
 """
 
 from __future__ import annotations
 
 import random
 
-from agent.errors import ProviderError
+from agent.errors import ProviderError, ServerFailed
 
 AMBIGUOUS_ATTEMPTS = 3
 _FIRST = 0.5
@@ -21,7 +22,8 @@ def next_delay(error: ProviderError, attempt: int, waited: float, max_wait: floa
 
     `attempt` counts the attempts made, from 1; `waited` and `max_wait` are seconds waited so far and in all.
     """
-    if not error.retryable or (not error.free and attempt >= AMBIGUOUS_ATTEMPTS):
+    outage = error.free or isinstance(error, ServerFailed)
+    if not error.retryable or (not outage and attempt >= AMBIGUOUS_ATTEMPTS):
         return None
     left = max_wait - waited
     if left <= 0:

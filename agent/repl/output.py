@@ -64,6 +64,8 @@ class CapturedOutput:
         """Start a new transcript of at most `cap` characters."""
         self.transcript = Transcript(cap)
         sys.stdout = sys.stderr = self.transcript
+        for fd in (1, 2):  # an earlier cell may have closed or redirected them
+            os.dup2(self._write_end, fd)
 
     def end(self) -> str:
         """Return the transcript, with all that subprocesses wrote so far."""

@@ -1,6 +1,8 @@
 """Length-prefixed msgpack between host and REPL: plain data only, never pickle.
 
-A frame is a 4-byte big-endian length and a msgpack map with the key `op`. The same code runs on both sides.
+A frame is a 4-byte big-endian length and a msgpack map with the key `op`. The same code runs on both sides. Text is made
+fit for UTF-8 on the way (a file name that is not shows as `\\udcff`), and what is no frame raises `NoFrame`: a cell can
+write to its end of the socket, so the host must outlive any bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ import msgspec
 MAX_FRAME = 1 << 31
 
 
+class NoFrame(ValueError):
+    """The other side sent bytes that are not a frame."""
+
+
 class Channel:
     """One end of the socket pair. `send` may be called from any thread; `receive` from one."""
 
@@ -24,8 +30,11 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, **frame: Any) -> None:
-        """Send one frame; raises OSError when the other side is gone."""
-        body = msgspec.msgpack.encode(frame)
+        """Send one frame; raises OSError when the other side is gone, ValueError when it is too large."""
+        try:
+            body = msgspec.msgpack.encode(frame)
+        except UnicodeEncodeError:
+            body = msgspec.msgpack.encode(_fit(frame))
         if len(body) >= MAX_FRAME:
             raise ValueError(f"a message of {len(body)} bytes is too large; pass a slice of the context instead")
         with self._lock:
@@ -33,12 +42,23 @@ class Channel:
             self._socket.sendall(body)
 
     def receive(self) -> dict[str, Any] | None:
-        """Wait for the next frame; None when the other side is gone."""
+        """Wait for the next frame; None when the other side is gone. Raises `NoFrame`."""
         head = self._exactly(4)
         if head is None:
             return None
-        body = self._exactly(struct.unpack(">I", head)[0])
-        return None if body is None else msgspec.msgpack.decode(body)
+        size = struct.unpack(">I", head)[0]
+        if size >= MAX_FRAME:
+            raise NoFrame(f"a length of {size} bytes")
+        body = self._exactly(size)
+        if body is None:
+            return None
+        try:
+            frame = msgspec.msgpack.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise NoFrame(str(error)) from error
+        if not isinstance(frame, dict) or not isinstance(frame.get("op"), str):
+            raise NoFrame("no map with an op")
+        return frame
 
     def close(self) -> None:
         """Close this end; the other side's `receive` returns None."""
@@ -58,3 +78,14 @@ class Channel:
                 return None
             got += read
         return data
+
+
+def _fit(value: Any) -> Any:
+    """Return plain data with each lone surrogate written out."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_fit(key): _fit(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_fit(item) for item in value]
+    return value

@@ -15,6 +15,7 @@ from agent.errors import (
     ProviderError,
     QuotaExhausted,
     RequestRejected,
+    ServerFailed,
 )
 from agent.models.base import ModelSpec
 from agent.models.classify import classify, clean
@@ -88,10 +89,10 @@ def test_what_is_not_known_fails_loudly_and_is_not_repeated(cause: Exception) ->
         ("Your credit balance is too low to access the API", 400, QuotaExhausted),
         ("API key not valid. Please pass a valid API key. API_KEY_INVALID", 400, KeyRejected),
         ("The model `gpt-9` does not exist", 404, RequestRejected),
-        ("Overloaded", 529, Ambiguous),
+        ("Overloaded", 529, ServerFailed),
         ("I'm a teapot", 418, RequestRejected),
-        ("prompt caching failed inside the context window service", 500, Ambiguous),
-        ("no api_key in the upstream pool", 503, Ambiguous),
+        ("prompt caching failed inside the context window service", 500, ServerFailed),
+        ("no api_key in the upstream pool", 503, ServerFailed),
     ],
 )
 def test_words_and_statuses(message: str, status: int, kind: type[ProviderError]) -> None:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import Ambiguous, KeyRejected, NotExecuted, ProviderError, QuotaExhausted, RequestRejected
+from agent.errors import (
+    Ambiguous,
+    KeyRejected,
+    NotExecuted,
+    ProviderError,
+    QuotaExhausted,
+    RequestRejected,
+    ServerFailed,
+)
 from agent.models.retry import next_delay
 
 HOUR = 3600.0
@@ -33,6 +41,11 @@ def test_a_provider_that_never_answers_is_given_up_when_the_wait_is_used_up(max_
         attempt += 1
     assert waited == pytest.approx(max_wait)
     assert attempt < 40 + max_wait / 10
+
+
+def test_an_outage_of_the_provider_is_waited_out() -> None:
+    assert next_delay(ServerFailed("502"), 40, 900, HOUR, random.Random(1)) is not None
+    assert next_delay(ServerFailed("502"), 40, HOUR, HOUR, random.Random(1)) is None
 
 
 def test_ambiguous_errors_are_sent_three_times_at_most() -> None:
