@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ import msgspec
 
 from agent.errors import ReplDied
 from agent.repl.sandbox import Launcher
-from agent.repl.wire import Channel
+from agent.repl.wire import Channel, NoFrame
 
 CallHandler = Callable[[str, dict[str, Any]], Any]
 _GRACE = 5.0  # seconds between the interrupt and the kill
 _START = 60.0  # seconds for a REPL to come up, on a busy machine
+_SAVE = 600.0  # seconds for all variables to be stored or restored
+_ONE_VALUE = 60.0  # seconds until a variable that is being stored or restored is interrupted and given up
 
 
 class CellResult(msgspec.Struct, frozen=True):
@@ -49,6 +52,32 @@ class Snapshot(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class _Call(msgspec.Struct, frozen=True):
+    id: int
+    kind: str
+    args: dict[str, Any]
+
+
+class _Value(msgspec.Struct, frozen=True):
+    found: bool
+    text: str
+
+
+class _Restored(msgspec.Struct, frozen=True):
+    lost: dict[str, str]
+
+
+#: What the REPL may send, by `op`. A cell can send anything: what is of another shape ends the REPL.
+_SHAPES: dict[str, Any] = {
+    "ready": dict,
+    "ran": CellResult,
+    "call": _Call,
+    "value": _Value,
+    "snapshot": Snapshot,
+    "restored": _Restored,
+}
+
+
 class Repl:
     """One REPL process. Used by one rollout's thread; calls of its cells are served on threads of their own."""
 
@@ -65,6 +94,9 @@ class Repl:
         self._channel = Channel(ours)
         self._frames: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._calls = ThreadPoolExecutor(64, thread_name_prefix="cell-call")
+        #: calls of threads that outlived their cell; they are served with the next one
+        self._late: list[dict[str, Any]] = []
+        self._broken = ""
         threading.Thread(target=self._read, name="repl-reader", daemon=True).start()
 
     def init(self, context: dict[str, Any], remove: tuple[str, ...] = ()) -> None:
@@ -82,6 +114,10 @@ class Repl:
         clock = _ComputeClock(timeout)
         failed: list[BaseException] = []
         interrupted_at: float | None = None
+        late, self._late = self._late, []
+        for frame in late:
+            clock.begin()
+            self._calls.submit(self._serve, frame, handler, clock, failed)
         while True:
             try:
                 frame = self._frames.get(timeout=0.1 if interrupted_at or clock.outstanding else clock.left() + 0.01)
@@ -96,7 +132,10 @@ class Repl:
                 clock.begin()
                 self._calls.submit(self._serve, frame, handler, clock, failed)
             elif frame["op"] == "ran":
-                del frame["op"]
+                clock.wait_for_calls()  # a thread's COMMIT must not meet the checkpoint
+                if failed:
+                    self.kill()
+                    raise failed[0]
                 return msgspec.convert({**frame, "interrupted": interrupted_at is not None}, CellResult)
             elif clock.left() <= 0:
                 if interrupted_at is None:
@@ -119,13 +158,13 @@ class Repl:
     def snapshot(self, known: set[str]) -> Snapshot:
         """Return the namespace; values whose hash is in `known` come without their bytes."""
         self._channel_send(op="snapshot", known=list(known))
-        frame = self._expect("snapshot", 600.0)
+        frame = self._expect("snapshot", _SAVE, interrupt_every=_ONE_VALUE)
         return Snapshot(frame["shas"], frame["values"], frame["lost"], frame["seconds"])
 
     def restore(self, shas: dict[str, str], values: dict[str, bytes]) -> dict[str, str]:
         """Fill the namespace; returns the names that could not be restored, each with the reason."""
         self._channel_send(op="restore", shas=shas, values=values)
-        return dict(self._expect("restored", 600.0)["lost"])
+        return dict(self._expect("restored", _SAVE, interrupt_every=_ONE_VALUE)["lost"])
 
     def kill(self) -> None:
         """End the process and all that it started."""
@@ -138,26 +177,38 @@ class Repl:
     ) -> None:
         try:
             value = handler(frame["kind"], frame["args"])
-            clock.end()
-            self._channel.send(op="reply", id=frame["id"], value=value)
-        except OSError:
-            pass  # the REPL is gone; its reader reports that, and the outcome is in the journal
         except BaseException as error:
             failed.append(error)
             self._frames.put({"op": "tick"})
+            return
+        finally:
+            clock.end()
+        with suppress(OSError):  # the REPL is gone; its reader reports that, and the outcome is in the journal
+            self._channel.send(op="reply", id=frame["id"], value=value)
 
-    def _expect(self, op: str, timeout: float) -> dict[str, Any]:
-        try:
-            frame = self._frames.get(timeout=timeout)
-        except queue.Empty:
-            self.kill()
-            raise ReplDied(f"the REPL did not answer ({op}) within {timeout:g} s") from None
-        if frame is None:
-            raise self._died()
-        if frame["op"] != op:
-            self.kill()
-            raise ReplDied(f"the REPL sent {frame['op']!r} where {op!r} was due")
-        return frame
+    def _expect(self, op: str, timeout: float, interrupt_every: float | None = None) -> dict[str, Any]:
+        until = time.monotonic() + timeout
+        while True:
+            left = until - time.monotonic()
+            try:
+                frame = self._frames.get(timeout=max(0.0, min(left, interrupt_every or left)))
+            except queue.Empty:
+                if left > 0:
+                    self._channel_send(op="interrupt")
+                    continue
+                self.kill()
+                raise ReplDied(f"the REPL did not answer ({op}) within {timeout:g} s") from None
+            if frame is None:
+                raise self._died()
+            if frame["op"] == "call":
+                self._late.append(frame)
+                continue
+            if frame["op"] == "tick":
+                continue
+            if frame["op"] != op:
+                self.kill()
+                raise ReplDied(f"the REPL sent {frame['op']!r} where {op!r} was due")
+            return frame
 
     def _channel_send(self, **frame: Any) -> None:
         try:
@@ -166,6 +217,9 @@ class Repl:
             raise self._died() from None
 
     def _died(self) -> ReplDied:
+        if self._broken:
+            self.kill()
+            return ReplDied(f"something in the cell wrote to the REPL's own channel ({self._broken}); it was ended")
         try:
             code = self.process.wait(5.0)
         except subprocess.TimeoutExpired:
@@ -176,8 +230,15 @@ class Repl:
         return died
 
     def _read(self) -> None:
-        while (frame := self._channel.receive()) is not None:
-            self._frames.put(frame)
+        try:
+            while (frame := self._channel.receive()) is not None:
+                shape = _SHAPES.get(frame["op"])
+                if shape is None:
+                    raise NoFrame(f"unknown op {frame['op'][:40]!r}")
+                msgspec.convert(frame, shape)
+                self._frames.put(frame)
+        except (NoFrame, msgspec.ValidationError) as error:
+            self._broken = str(error)
         self._frames.put(None)
 
 
@@ -188,7 +249,7 @@ class _ComputeClock:
         self._left = limit
         self._since = time.monotonic()
         self.outstanding = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
     def begin(self) -> None:
         with self._lock:
@@ -201,6 +262,11 @@ class _ComputeClock:
             self.outstanding -= 1
             if self.outstanding == 0:
                 self._since = time.monotonic()
+                self._lock.notify_all()
+
+    def wait_for_calls(self) -> None:
+        with self._lock:
+            self._lock.wait_for(lambda: self.outstanding == 0)
 
     def left(self) -> float:
         with self._lock:

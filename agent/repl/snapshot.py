@@ -18,6 +18,8 @@ from typing import Any
 
 import cloudpickle
 
+#: Bytes of one variable and of all new ones of a snapshot: a database row and a frame must hold them.
+MAX_VALUE, MAX_TOTAL = 512 << 20, 1 << 30
 _ATOMS = (int, float, complex, bool, type(None))
 
 
@@ -42,6 +44,7 @@ class NamespaceWriter:
         values: dict[str, bytes] = {}
         lost: dict[str, str] = {}
         fresh: dict[str, tuple[Any, str]] = {}
+        total = 0
         for name, value in names.items():
             held = self._unchanged.get(name)
             if held is not None and held[0] is value:
@@ -50,9 +53,13 @@ class NamespaceWriter:
                 continue
             try:
                 data = _dump(value, name, by_id, self._namespace)
-            except Exception as error:
-                lost[name] = f"{type(value).__name__}: {type(error).__name__}: {str(error)[:120]}"
+            except (Exception, KeyboardInterrupt) as error:
+                lost[name] = f"{type(value).__name__}: {_why(error)}"
                 continue
+            if len(data) > MAX_VALUE or total + len(data) > MAX_TOTAL:
+                lost[name] = f"{type(value).__name__}: {len(data) >> 20} MB are too much to keep; write it to a file"
+                continue
+            total += len(data)
             sha = hashlib.sha256(data).hexdigest()
             shas[name] = sha
             if sha not in known:
@@ -83,9 +90,18 @@ def restore(namespace: dict[str, Any], shas: dict[str, str], values: dict[str, b
     for name in shas:
         try:
             load(name)
-        except Exception as error:
-            lost[name] = f"{type(error).__name__}: {str(error)[:120]}"
+        except (Exception, KeyboardInterrupt) as error:
+            lost[name] = _why(error)
     return lost
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "it took too long"
+    try:
+        return f"{type(error).__name__}: {str(error)[:120]}"
+    except Exception:  # its own __str__ fails
+        return type(error).__name__
 
 
 def _dump(value: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]) -> bytes:

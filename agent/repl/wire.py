@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 MAX_FRAME = 1 << 31
+_PIECE = 1 << 24
 
 
 class NoFrame(ValueError):
@@ -67,13 +68,16 @@ class Channel:
         self._socket.close()
 
     def _exactly(self, size: int) -> bytearray | None:
-        data = bytearray(size)
-        view, got = memoryview(data), 0
+        """Read `size` bytes; memory is taken as they come, so a made-up length costs nothing."""
+        data, got = bytearray(min(size, _PIECE)), 0
         while got < size:
-            try:
-                read = self._socket.recv_into(view[got:])
-            except OSError:
-                return None
+            if got == len(data):
+                data.extend(bytes(min(size - got, max(_PIECE, got))))
+            with memoryview(data) as view:
+                try:
+                    read = self._socket.recv_into(view[got:])
+                except OSError:
+                    return None
             if read == 0:
                 return None
             got += read

@@ -6,6 +6,7 @@ a second thread reads the channel, so that a cell may wait for many calls at onc
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import socket
@@ -32,6 +33,7 @@ class Worker:
         self._next = 0
         self._lock = threading.Lock()
         self._running = False
+        self._pid = os.getpid()
 
     def serve(self) -> None:
         """Answer the host's frames until it hangs up."""
@@ -53,21 +55,24 @@ class Worker:
         """Run a cell and report what it showed."""
         self.output.begin(frame["output_chars"])
         began = time.perf_counter()
-        self._running = True
+        good, content, ready, variables = False, "", False, []
+        self._begin()
         try:
             good = self.namespace.run(frame["blocks"], frame["step"])
-        except KeyboardInterrupt:  # it came between two blocks
+            content, ready = self.namespace.answer()
+            variables = self.namespace.variables()[:200]
+        except BaseException as error:  # an interrupt between two blocks, or an object that cannot be looked at
             good = False
+            print(f"{type(error).__name__}: while the cell's answer and variables were read")
         finally:
-            self._running = False
-        content, ready = self.namespace.answer()
+            self._end()
         self.channel.send(
             op="ran",
             ok=good,
             output=self.output.end(),
             answer=content,
             ready=ready,
-            variables=self.namespace.variables()[:200],
+            variables=variables,
             seconds=time.perf_counter() - began,
         )
 
@@ -84,17 +89,27 @@ class Worker:
         """Hand over the namespace: hashes of all variables, bytes of those that the host does not have."""
         skip = set(self.namespace.scaffold)
         began = time.perf_counter()
-        shas, values, lost = self.writer.write(skip, set(frame["known"]))
+        self._begin()
+        try:
+            shas, values, lost = self.writer.write(skip, set(frame["known"]))
+        finally:
+            self._end()
         self.channel.send(op="snapshot", shas=shas, values=values, lost=lost, seconds=time.perf_counter() - began)
 
     def on_restore(self, frame: dict[str, Any]) -> None:
         """Fill the namespace from a snapshot."""
-        lost = snapshot.restore(self.namespace.names, frame["shas"], frame["values"])
+        self._begin()
+        try:
+            lost = snapshot.restore(self.namespace.names, frame["shas"], frame["values"])
+        finally:
+            self._end()
         self.namespace.lay_scaffold()
         self.channel.send(op="restored", lost=lost)
 
     def call(self, kind: str, **arguments: Any) -> Any:
-        """Ask the host and wait; may be used from any thread."""
+        """Ask the host and wait; may be used from any thread, but not from a forked process."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("only the REPL's own process can make calls; use threads, or llm_query_batched")
         future: Future[Any] = Future()
         with self._lock:
             self._next += 1
@@ -103,10 +118,25 @@ class Worker:
         self.channel.send(op="call", id=number, kind=kind, args=arguments)
         return future.result()
 
+    def _begin(self) -> None:
+        """Let an interrupt through from here on, whatever an earlier cell did to the signal."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._running = True
+
+    def _end(self) -> None:
+        """Let no interrupt and no timer of the cell hit the REPL itself; a forked copy of the cell ends here."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._running = False
+        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+            signal.setitimer(timer, 0)
+        if os.getpid() != self._pid:
+            os._exit(0)
+
     def _read(self) -> None:
         while (frame := self.channel.receive()) is not None:
             if frame["op"] == "reply":
-                self._waiting.pop(frame["id"]).set_result(frame["value"])
+                if waiting := self._waiting.pop(frame["id"], None):
+                    waiting.set_result(frame["value"])
             elif frame["op"] == "interrupt":
                 if self._running:
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
