@@ -28,15 +28,19 @@ def problems_of(task: Task, workspace: Path, launcher: Launcher) -> list[str]:
     """Return what does not hold yet, one text a check; empty when all holds."""
     problems = []
     for check in task.accept:
-        if check.file is not None and not _is_there(workspace / check.file):
-            problems.append(f"accept: {check.file} is missing or empty")
+        if check.file is not None and not _is_there(workspace, check.file):
+            problems.append(f"accept: {check.file} is missing, empty, or a link out of the workspace")
         if check.run is not None and (problem := _run(check.run, workspace, launcher)):
             problems.append(problem)
     return problems
 
 
-def _is_there(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+def _is_there(workspace: Path, file: str | Path) -> bool:
+    path = workspace / file
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    inside = path.is_relative_to(workspace) and ".." not in path.parts
+    return not inside or path.resolve().is_relative_to(workspace.resolve())
 
 
 def _run(command: str, workspace: Path, launcher: Launcher) -> str:

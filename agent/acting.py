@@ -58,6 +58,7 @@ class Acting:
         self._context = context_frame(runtime, rollout)
         self._repl: Repl | None = None
         self._variables: list[tuple[str, str, int]] = []
+        self._lost: list[str] = []
         #: the current answer, also when it is not ready
         self.partial = ""
 
@@ -133,7 +134,7 @@ class Acting:
         deaths = self._rt.journal.write(note)
         self._rt.tell("repl_died", step=step.seq, why=died.message)
         self._roll_back(before)
-        self._start(before)
+        self._lost = self._start(before)
         if died.signalled and deaths <= _MAX_DEATHS:
             return ""
         return f"{died.message}. Variables and files are back at the state before this step; its calls are kept."
@@ -143,13 +144,14 @@ class Acting:
         return self.repl.read(name)
 
     def outside_changes(self, last: StepRecord) -> list[str]:
-        """Name the files that someone else has changed since the checkpoint of `last`."""
+        """Name what a REPL that was brought back has lost, and the files that someone else changed since `last`."""
+        lost, self._lost = self._lost, []
         if self._milestones is None or last.tree is None:
-            return []
+            return lost
         changes = self._rt.workspace.changes(last.tree, self._rt.workspace.snapshot(durable=False))
         names = ", ".join(f"{c.path} ({c.status})" for c in changes[:20])
         more = f" and {len(changes) - 20} more" if len(changes) > 20 else ""
-        return [f"Changed in the workspace by someone else: {names}{more}."] if changes else []
+        return lost + ([f"Changed in the workspace by someone else: {names}{more}."] if changes else [])
 
     def describe_context(self) -> str:
         """Return one line about the size of the context."""
@@ -184,14 +186,24 @@ class Acting:
                 self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
                 lost = self._restore(self._repl, before)
                 break
-            except ReplDied:
-                if attempt == 3:
+            except ReplDied as died:
+                if attempt == 3 and (died.signalled or before is None):
                     raise
+                if attempt == 3:  # restoring ends the REPL each time: better without variables than never again
+                    lost = self._start_empty(before, died)
         self._variables = [] if before is None else [tuple(v) for v in json.loads(before.variables or "[]")]
         if not lost:
             return []
         named = "; ".join(f"{name} ({why})" for name, why in sorted(lost.items()))
         return [f"The REPL was restarted; these variables could not be restored: {named}."]
+
+    def _start_empty(self, before: StepRecord | None, died: ReplDied) -> dict[str, str]:
+        """Start a REPL without variables, and return all of them as lost."""
+        self.close()
+        self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
+        self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
+        names = [str(row[0]) for row in json.loads((before and before.variables) or "[]")]
+        return dict.fromkeys(names or ["all variables"], f"restoring it ended the REPL: {died.message}")
 
     def _restore(self, repl: Repl, before: StepRecord | None) -> dict[str, str]:
         replayed = before is not None and before.base is not None and before.base < before.seq

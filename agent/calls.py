@@ -205,7 +205,13 @@ class CallBroker:
         self._rt.journal.write(settle)
         self._rt.budget.settle(record.id, outcome.cost_usd, outcome.tokens_in + outcome.tokens_out, counted)
         crash_point("call.done")
-        self._rt.tell("call", kind=record.kind, model=record.model, ok=outcome.ok)
+        self._rt.tell(
+            "call",
+            kind=record.kind,
+            ok=outcome.ok,
+            tokens=outcome.tokens_in + outcome.tokens_out,
+            usd=outcome.cost_usd,
+        )
         return outcome
 
 

@@ -10,11 +10,12 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from agent.calls import Asked, CallBroker, hash_args
+from agent.errors import AgentError
 from agent.lookback import look_back
 from agent.milestones import Milestones
 from agent.models.base import Message, ModelRequest, ModelSpec
@@ -22,6 +23,7 @@ from agent.runtime import Runtime
 from state import steps
 from state.records import CallKey, RolloutRecord
 
+_Number = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
 StartChildren = Callable[[list["ChildRequest"]], list[dict[str, Any]]]
 
 
@@ -32,6 +34,38 @@ class ChildRequest(msgspec.Struct, frozen=True):
     prompt: str
     context: dict[str, Any] | None
     spec: ModelSpec
+
+
+class _Llm(msgspec.Struct, frozen=True):
+    prompts: list[str]
+    model: str | None = None
+    system: str | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=1 << 32)] | None = None
+    schema: dict[str, Any] | None = None
+
+
+class _Rlm(msgspec.Struct, frozen=True):
+    prompts: list[str]
+    contexts: list[dict[str, Any] | None]
+    model: str | None = None
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    summary: str
+    contribution: str | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    branch: str | None = None
+    commit: str | None = None
+    log: _Number | None = None
+    metadata: str | None = None
+    step: _Number | None = None
+    offset: _Number = 0
+
+
+#: The arguments of each kind of call. They come out of the sandbox, so they are checked before anything is journaled.
+_ARGUMENTS: dict[str, Any] = {"llm": _Llm, "rlm": _Rlm, "commit": _Commit, "context": _Context}
 
 
 class CellCalls:
@@ -58,6 +92,8 @@ class CellCalls:
         if method is None:
             return _failed(f"unknown call {kind!r}")
         try:
+            if kind in _ARGUMENTS:
+                msgspec.convert(args, _ARGUMENTS[kind])
             return method(args)
         except (TypeError, KeyError, ValueError) as error:
             return _failed(f"{kind}: {type(error).__name__}: {error}")
@@ -70,11 +106,14 @@ class CellCalls:
         outcomes = self._broker.ask(asked)
         return [_outcome(o.ok, o.text, args.get("schema")) for o in outcomes]
 
-    def on_rlm(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+    def on_rlm(self, args: dict[str, Any]) -> Any:
         """Run children; at the depth limit each is a plain sub-call over its prompt."""
         if self._rollout.depth + 1 > self._rt.task.limits.depth:
             prompts = [_with_inline(p, c) for p, c in zip(args["prompts"], args["contexts"], strict=True)]
             return self.on_llm({"prompts": prompts, "model": args.get("model")})
+        for context in args["contexts"]:
+            if problem := self._outside(context):
+                return _failed(problem)
         spec = self._spec(args.get("model"))
         wanted = [
             ChildRequest(self._key("rlm", prompt, context, spec.model), prompt, context, spec)
@@ -108,6 +147,18 @@ class CellCalls:
                 if r.state == "done"
             ]
         )
+
+    def _outside(self, context: dict[str, Any] | None) -> str:
+        """Say which reference leaves the task's material; an empty string when none does."""
+        if context is None or "refs" not in context:
+            return ""
+        from agent.context.manifest import check_refs
+
+        try:
+            check_refs(self._rt.manifest, [tuple(ref) for ref in context["refs"]])
+        except AgentError as error:
+            return error.message
+        return ""
 
     def _asked(self, spec: ModelSpec, prompt: str, args: dict[str, Any]) -> Asked:
         system, tokens, schema = args.get("system"), args.get("max_tokens"), args.get("schema")

@@ -77,14 +77,15 @@ class Loop:
             raise Stopped("stopped after the step", "go on with `rlm-agent resume`")
         if last.seq >= limits.steps:
             return Outcome("budget", f"limits.steps: {limits.steps} steps are done", self._acting.partial)
-        errors = self._rt.journal.read(lambda c: steps.errors_in_a_row(c, self._rollout.id))
-        if errors >= limits.errors:
-            return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
-        refused = self._rt.journal.read(lambda c: runs.count_steps(c, "not_accepted", self._rollout.id))
+        rollout, fresh = self._rollout.id, self._rt.journal.read(lambda c: runs.last_stop(c, self._rollout.id))
+        refused = self._rt.journal.read(lambda c: runs.count_steps(c, "not_accepted", rollout, fresh))
         if refused >= limits.errors:
             return Outcome(
                 "gave_up", f"the answer was not accepted {refused} times (limits.errors)", self._acting.partial
             )
+        errors = self._rt.journal.read(lambda c: steps.errors_in_a_row(c, rollout, fresh))
+        if errors >= limits.errors:
+            return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
         try:
             self._rt.budget.check_time()
         except BudgetSpent as error:

@@ -9,6 +9,7 @@ from agent.prompt import Material, Prompt, assemble
 from agent.runtime import Runtime
 from state import steps
 from state.records import FoldRecord, RolloutRecord, StepRecord
+from workspaces import gcc
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -45,8 +46,7 @@ class Observing:
         )
 
     def _roadmap(self) -> str:
-        file = self._rt.workspace.path / ".GCC" / "main.md"
-        return file.read_text("utf-8", "replace") if self._rollout.depth == 0 and file.is_file() else ""
+        return gcc.read_roadmap(self._rt.workspace.path) if self._rollout.depth == 0 else ""
 
     def _environment(self, last: StepRecord | None, seq: int, context: str) -> str:
         rows = json.loads(last.variables or "[]") if last else []

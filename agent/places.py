@@ -1,6 +1,7 @@
 """Where a rollout works and what it sees: its sandbox and its context.
 
-The root works in the workspace's tree. A child sees that tree read-only and writes in a scratch folder of its own.
+The root works in the workspace's tree, but for git's folder and what is derived from the journal. A child sees that
+tree read-only and writes in a scratch folder of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.runtime import Runtime
 from state.records import RolloutRecord
+from workspaces import gcc
 
 
 def launcher_for(runtime: Runtime, rollout: RolloutRecord, also: tuple[Path, ...] = ()) -> Launcher:
@@ -21,7 +23,7 @@ def launcher_for(runtime: Runtime, rollout: RolloutRecord, also: tuple[Path, ...
     Raises `SandboxError` when the task's kind of sandbox does not work here.
     """
     task, workspace = runtime.task, runtime.workspace.path
-    writable, read_only = workspace, [workspace / ".git"]
+    writable, read_only = workspace, [workspace / ".git", gcc.make_branches_folder(workspace)]
     if rollout.depth > 0:
         writable, read_only = runtime.private / "scratch" / rollout.id, [workspace]
         writable.mkdir(parents=True, exist_ok=True)

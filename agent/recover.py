@@ -24,6 +24,10 @@ def recover_refs(runtime: Runtime) -> int:
     A ref that someone else moved elsewhere meanwhile is left alone: our commit is kept under refs/rlm-agent/rescue
     and an event names it.
     """
+    return _settle_pending(runtime) + _bring_back_steps(runtime)
+
+
+def _settle_pending(runtime: Runtime) -> int:
     workspace = runtime.workspace
     pending = runtime.journal.read(_pending)
     if not pending:
@@ -50,6 +54,42 @@ def recover_refs(runtime: Runtime) -> int:
     if any(move.ref.startswith("refs/heads/") for move in plan.move):
         workspace.sync_index()
     return len(plan.move)
+
+
+def _bring_back_steps(runtime: Runtime) -> int:
+    """Move each steps ref to the journal's newest checkpoint, where the journal is the older one.
+
+    That happens when the end of the journal is lost (a torn or deleted WAL); what the ref had is kept as a rescue.
+    """
+    moved = 0
+    for rollout, commit in runtime.journal.read(_checkpoints):
+        ref = f"refs/rlm-agent/steps/{rollout}"
+        at = runtime.workspace.read_ref(ref)
+        if at is None or at == commit:
+            continue
+        rescue = f"refs/rlm-agent/rescue/{ULID()}"
+        runtime.workspace.move_ref(rescue, at, None)
+        if commit is None:
+            runtime.workspace.drop_ref(ref, at)
+        else:
+            runtime.workspace.move_ref(ref, commit, at)
+        runtime.journal.write(
+            lambda c, r=ref, k=rescue: runs.add_event(c, runtime.clock(), "ref_conflict", ref=r, rescue=k)  # type: ignore[misc]
+        )
+        moved += 1
+        runtime.tell("journal_behind", rescue=rescue)
+    return moved
+
+
+def _checkpoints(connection: Connection) -> list[tuple[str, str | None]]:
+    """Return (rollout, commit of its newest done step or None) of all rollouts."""
+    found = []
+    for rollout in runs.all_rollouts(connection):
+        step = steps.last_step(connection, rollout.id)
+        if step is not None and step.state != "done":
+            step = steps.read_step(connection, rollout.id, step.seq - 1)
+        found.append((rollout.id, step.commit if step is not None else None))
+    return found
 
 
 def _pending(connection: Connection) -> list[RefMove]:

@@ -216,7 +216,9 @@ def _record(runtime: Runtime, root: RolloutRecord, outcome: Outcome) -> None:
     def write(connection: Connection) -> None:
         runs.set_run(connection, outcome=outcome.kind, reason=outcome.reason, answer=outcome.answer)
         runs.end_rollout(connection, root.id, outcome.kind, outcome.reason, outcome.answer)
-        runs.add_event(connection, runtime.clock(), "outcome", **msgspec.structs.asdict(outcome))
+        last = steps.last_step(connection, root.id)
+        seq = last.seq if last else 0
+        runs.add_event(connection, runtime.clock(), "outcome", root.id, seq, **msgspec.structs.asdict(outcome))
 
     runtime.journal.write(write)
     runtime.tell("outcome", kind_of=outcome.kind, reason=outcome.reason)

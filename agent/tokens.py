@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 _MOST_CHARS = 17  # characters that one counted token can stand for: sixteen of white space and a lone one beside it
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[ \t]{2,}|\n+|[^\sA-Za-z0-9]", re.ASCII)
 
 
+@lru_cache(maxsize=1024)  # the rules, the task, folds and kept steps come again in every prompt
 def count_tokens(text: str) -> int:
     """Return an upper estimate of the tokens in `text`."""
     total = 0.0
@@ -30,6 +32,7 @@ def count_tokens(text: str) -> int:
     return math.ceil(total)
 
 
+@lru_cache(maxsize=512)
 def cut(text: str, tokens: int, note: str = "cut") -> str:
     """Shorten `text` to at most `tokens`, keeping head and tail around a line that says how much is missing."""
     most = max(0, tokens) * _MOST_CHARS  # a longer text is over for certain: no need to count megabytes

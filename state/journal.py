@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import DatabaseError
@@ -22,6 +23,8 @@ from state.errors import JournalError, LeaseLost
 
 T = TypeVar("T")
 Work = Callable[[Connection], Any]
+_DISK = "free some disk space or check the disk, then `rlm-agent resume`"
+_DAMAGED = "put a copy of the file back, then `rlm-agent resume`; git holds the work up to the last checkpoint"
 
 _PRAGMAS = {"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "10000"}
 
@@ -154,8 +157,13 @@ def open_reader(path: Path) -> Engine:
     """Open the journal read-only, for other processes: they see each committed state, and never write."""
     if not path.exists():
         raise JournalError(f"{path}: no journal here", "is this a workspace? start a run with `rlm-agent start`")
-    engine = create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
+    engine = create_engine(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")
     _configure(engine, {"busy_timeout": "10000"})
+
+    @event.listens_for(engine, "handle_error")
+    def _error(context: Any) -> None:
+        raise _translate(context.sqlalchemy_exception or context.original_exception, path) from None
+
     return engine
 
 
@@ -165,8 +173,8 @@ def integrity_problems(path: Path) -> list[str]:
     try:
         with engine.connect() as connection:
             rows = [str(row[0]) for row in connection.execute(text("PRAGMA integrity_check"))]
-    except DatabaseError as error:
-        return [str(error.orig)]
+    except JournalError as error:
+        return [error.message]
     finally:
         engine.dispose()
     return [row for row in rows if row != "ok"]
@@ -174,5 +182,6 @@ def integrity_problems(path: Path) -> list[str]:
 
 def _translate(error: BaseException, path: Path) -> BaseException:
     if isinstance(error, DatabaseError):
-        return JournalError(f"{path}: {error.orig}", "free some disk space or check the disk, then `rlm-agent resume`")
+        damaged = any(word in str(error.orig) for word in ("not a database", "malformed"))
+        return JournalError(f"{path}: {error.orig}", _DAMAGED if damaged else _DISK)
     return error

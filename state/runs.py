@@ -94,12 +94,18 @@ def events(
     return many(connection, query, EventRecord)
 
 
-def count_steps(connection: Connection, kind: str, rollout: str) -> int:
-    """Count the steps of a rollout at which an event of this kind happened."""
-    query = select(func.count(schema.event.c.step.distinct())).where(
-        schema.event.c.kind == kind, schema.event.c.rollout == rollout
-    )
+def count_steps(connection: Connection, kind: str, rollout: str, after: int) -> int:
+    """Count the steps of a rollout behind step `after` at which an event of this kind happened."""
+    c = schema.event.c
+    query = select(func.count(c.step.distinct())).where(c.kind == kind, c.rollout == rollout, c.step > after)
     return int(connection.execute(query).scalar_one())
+
+
+def last_stop(connection: Connection, rollout: str) -> int:
+    """Return the step at which a rollout last ended with an outcome: whoever resumes it gives it a new start there."""
+    c = schema.event.c
+    query = select(func.max(c.step)).where(c.kind == "outcome", c.rollout == rollout)
+    return int(connection.execute(query).scalar() or 0)
 
 
 def last_activity(connection: Connection) -> float:

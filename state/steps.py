@@ -57,12 +57,14 @@ def pending_refs(connection: Connection) -> list[StepRecord]:
     return many(connection, query, StepRecord)
 
 
-def errors_in_a_row(connection: Connection, rollout: str) -> int:
-    """Count the newest steps that failed without a success between."""
+def errors_in_a_row(connection: Connection, rollout: str, after: int = 0) -> int:
+    """Count the newest steps behind step `after` that failed without a success between."""
     table = schema.step
     done = and_(table.c.rollout == rollout, table.c.state == "done")
     good = connection.execute(select(func.max(table.c.seq)).where(and_(done, table.c.failed == 0))).scalar() or 0
-    return int(connection.execute(select(func.count()).where(and_(done, table.c.seq > good))).scalar_one())
+    return int(
+        connection.execute(select(func.count()).where(and_(done, table.c.seq > max(int(good), after)))).scalar_one()
+    )
 
 
 def states(connection: Connection, rollout: str) -> list[tuple[int, str]]:

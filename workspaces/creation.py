@@ -4,6 +4,8 @@ the next call.
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ from workspaces.command import IDENTITY, run_git
 from workspaces.errors import NotAWorkspace, WorkspaceError
 from workspaces.locks import sync_all, sync_path
 from workspaces.rules import exclude_lines
+from workspaces.shared import keep_kind, make_folder
 from workspaces.store import Boundary
 
 if TYPE_CHECKING:
@@ -130,9 +133,8 @@ def _is_started(workspace: Workspace, sha: str) -> bool:
 
 
 def _write_roadmap(path: Path, goal: str) -> None:
-    main = path / gcc.MAIN
-    if not main.exists():
-        main.parent.mkdir(exist_ok=True)
+    main = make_folder(path, os.path.dirname(gcc.MAIN)) / os.path.basename(gcc.MAIN)
+    if not keep_kind(main, stat.S_IFREG):
         main.write_text(gcc.render_main(goal, (), ()))
     purpose = goal.strip().split("\n")[0]
     metadata = {"branch": {"name": "main", "purpose": purpose, "commits": 0}}

@@ -9,6 +9,7 @@ them is in `recall.py`.
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from workspaces.recall import (
     context_metadata,
     context_overview,
 )
+from workspaces.shared import keep_kind, make_folder, read_text
 
 __all__ = [
     "BRANCHES",
@@ -37,6 +39,8 @@ __all__ = [
     "context_log",
     "context_metadata",
     "context_overview",
+    "make_branches_folder",
+    "read_roadmap",
     "render_commit_entry",
     "render_log_entry",
     "render_main",
@@ -55,6 +59,16 @@ def check_branch_name(branch: str) -> None:
         raise WorkspaceError(f"{branch!r} is no name for a branch", hint, "usage")
 
 
+def read_roadmap(ws_path: Path) -> str:
+    """Return `.GCC/main.md`, or an empty string when there is no ordinary file of that name."""
+    return read_text(ws_path, MAIN) or ""
+
+
+def make_branches_folder(ws_path: Path) -> Path:
+    """Return the folder of the branches' files, made where missing."""
+    return make_folder(ws_path, BRANCHES)
+
+
 def write_branch_files(
     ws_path: Path,
     branch: str,
@@ -68,8 +82,7 @@ def write_branch_files(
     `commits` and `logs` are complete and in order; `logs` may be a function that returns the records behind a given step.
     """
     check_branch_name(branch)
-    folder = ws_path / BRANCHES / branch
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(ws_path, f"{BRANCHES}/{branch}")
     after = logs if callable(logs) else _after(logs)
     lines = " ".join(purpose.split()) or "(none given)"
     commit_head = f"# Commits of branch {branch}\n\n**Branch Purpose**: {lines}\n\n"
@@ -100,7 +113,7 @@ def _write_metadata(path: Path, metadata: Mapping[str, Any]) -> None:
     """Bring our keys up to date, leaving the other keys, the order and the comments as they are."""
     import yaml
 
-    text = path.read_text("utf-8", "replace") if path.exists() else ""
+    text = path.read_text("utf-8", "replace") if keep_kind(path, stat.S_IFREG) else ""
     try:
         there = yaml.safe_load(text)
         root = yaml.compose(text, yaml.SafeLoader)

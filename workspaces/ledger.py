@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+
+from workspaces.shared import keep_kind
 
 SEGMENT_BYTES = 256 * 1000
 _TAIL_BYTES = 200
@@ -29,6 +32,8 @@ def write_ledger(folder: Path, stem: str, header: str, entries_after: EntriesAft
     `entries_after(n)` yields the numbered entries behind number n, in order; the numbers grow.
     """
     current, head = folder / f"{stem}.md", header.encode()
+    for path, kind in ((current, stat.S_IFREG), (folder / stem, stat.S_IFDIR)):
+        keep_kind(path, kind)
     last = _last_entry(current, head)
     if last is not None:
         number, start, size = last
@@ -134,13 +139,11 @@ def _rewrite(folder: Path, stem: str, head: bytes, entries: Iterable[Numbered]) 
 
 def put(path: Path, content: bytes) -> None:
     """Write a file in one rename, unless it has this content already."""
-    try:
-        if path.read_bytes() == content:
-            return
-    except FileNotFoundError:
-        pass
+    if keep_kind(path, stat.S_IFREG) and path.read_bytes() == content:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".new")
+    keep_kind(temporary, stat.S_IFREG)
     temporary.write_bytes(content)
     os.replace(temporary, path)
 

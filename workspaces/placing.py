@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,8 +54,8 @@ class Placing:
         finally:
             os.close(parent)
 
-    def write(self, path: bytes, content: bytes, executable: bool, link: bool) -> None:
-        """Put a file or a link at a path, over whatever file is there."""
+    def write(self, path: bytes, content: bytes, executable: bool, link: bool, last_look: Callable[[], None]) -> None:
+        """Put a file or a link at a path, over whatever file is there; `last_look` may raise just before it happens."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._count += 1
         temporary = os.path.join(self._scratch, f"{os.getpid()}-{self._count}")
@@ -72,6 +72,7 @@ class Placing:
         try:
             with self._writable(parent):
                 self._clear(parent, path, folder=False)
+                last_look()
                 os.rename(os.fsencode(temporary), os.path.basename(path), dst_dir_fd=parent)
         finally:
             os.close(parent)

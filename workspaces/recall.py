@@ -14,19 +14,20 @@ from pathlib import Path
 from workspaces.command import run_git
 from workspaces.ledger import segments, split_entries
 from workspaces.objects import TREE
+from workspaces.shared import read_text
 from workspaces.store import GitStore
 
 MAIN = ".GCC/main.md"
 BRANCHES = ".GCC/branches"
 _MARGIN = 100
+_MAX_BYTES = 16 << 20
 
 
 def context_overview(ws_path: Path, max_chars: int, offset: int = 0) -> str:
     """Return the roadmap and the branches with their latest commit."""
-    main = ws_path / MAIN
-    roadmap = (
-        main.read_text("utf-8", "replace") if main.exists() else "(there is no roadmap: .GCC/main.md is missing)\n"
-    )
+    roadmap = read_text(ws_path, MAIN)
+    if roadmap is None:
+        roadmap = "(there is no roadmap: .GCC/main.md is missing)\n"
     current = _current(ws_path)
     lines = [f"- {name}{' (here)' if name == current else ''}: {subject}" for name, subject in _branches(ws_path)]
     return _page(f"{roadmap.rstrip()}\n\n# Branches\n\n" + "\n".join(lines), max_chars, offset, "CONTEXT(")
@@ -117,7 +118,7 @@ def _ledger(ws_path: Path, branch: str, stem: str) -> list[str]:
     """Return the texts of a ledger's files, oldest first."""
     if branch == _current(ws_path):
         files = segments(ws_path / BRANCHES / branch, stem)
-        return [path.read_text("utf-8", "replace") for path in files]
+        return _texts(ws_path, files)
     return _files(ws_path, branch, [f"{stem}/", f"{stem}.md"])
 
 
@@ -125,7 +126,7 @@ def _files(ws_path: Path, branch: str, names: Sequence[str]) -> list[str]:
     """Return the texts of a branch's files; a name that ends in a slash stands for all in that folder."""
     if branch == _current(ws_path):
         paths = [ws_path / BRANCHES / branch / name for name in names]
-        return [path.read_text("utf-8", "replace") for path in paths if path.is_file()]
+        return _texts(ws_path, paths)
     known = [name for name, _ in _branches(ws_path)]
     if branch not in known:
         raise ValueError(f"there is no branch {branch!r}; there are: {', '.join(known) or 'none'}")
@@ -145,6 +146,11 @@ def _files(ws_path: Path, branch: str, names: Sequence[str]) -> list[str]:
         return texts
     finally:
         store.close()
+
+
+def _texts(ws_path: Path, paths: Sequence[Path]) -> list[str]:
+    found = [read_text(ws_path, str(path.relative_to(ws_path)), _MAX_BYTES) for path in paths]
+    return [text for text in found if text is not None]
 
 
 def _branches(ws_path: Path) -> list[tuple[str, str]]:

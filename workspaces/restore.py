@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from workspaces.changes import Difference, differences
@@ -124,12 +125,13 @@ class Restorer:
         for path, old, new in items:
             if new is None:
                 continue
-            self._unchanged(path, old, placing)
             if new.mode in (TREE, GITLINK):
+                self._unchanged(path, old, placing)
                 placing.make_folder(path)
             else:
                 _, content = self._store.read_object(new.sha)
-                placing.write(path, content, new.mode == EXECUTABLE, new.mode == SYMLINK)
+                look = partial(self._unchanged, path, old, placing)  # a writer's window is as short as can be
+                placing.write(path, content, new.mode == EXECUTABLE, new.mode == SYMLINK, look)
             changed[os.fsdecode(path)] = None
         for folder in sorted({os.path.dirname(path) for path, _, new in items if new is None}, reverse=True):
             placing.remove_if_empty(folder, keep)

@@ -27,6 +27,16 @@ from workspaces.store import Boundary, GitStore, _no_boundary
 
 FORMAT = 1
 _FORMAT_FILE = "format"
+_CONTENT_CHECKS = (
+    "gitmodulesParse",
+    "gitmodulesName",
+    "gitmodulesUrl",
+    "gitmodulesPath",
+    "gitmodulesUpdate",
+    "gitmodulesLarge",
+    "gitattributesLarge",
+    "gitattributesLineLength",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class Workspace:
         with self._writing():
             entries = self._store.read_tree(snapshot_tree)
             entries.pop(b".GCC", None)
-            if (self.path / ".GCC").is_dir():
+            if (self.path / ".GCC").is_dir() and not (self.path / ".GCC").is_symlink():
                 entries[b".GCC"] = Entry(TREE, self._gcc.scan())
             tree = self._store.write_tree(entries)
             self._store.barrier()
@@ -144,6 +154,12 @@ class Workspace:
         """
         with disk_errors(self.path):
             self._store.move_ref(ref, new, old)
+
+    def drop_ref(self, ref: str, old: str) -> None:
+        """Delete a ref that points at `old`; its commit must be kept by another ref."""
+        with disk_errors(self.path):
+            run_git(self.path, "update-ref", "-d", ref, old, git_dir=self._store.git_dir)
+            locks.sync_path(self._store.common_dir)
 
     def read_ref(self, ref: str) -> str | None:
         """Return the sha a ref points at, or None."""
@@ -203,7 +219,9 @@ class Workspace:
 
     def fsck(self) -> list[str]:
         """Check every object and ref; return git's complaints, none when all is well."""
-        args = ("fsck", "--strict", "--full", "--no-dangling", "--no-progress")
+        # What stands in a .gitmodules or .gitattributes file of the work is not the repository's health.
+        quiet = [part for name in _CONTENT_CHECKS for part in ("-c", f"fsck.{name}=ignore")]
+        args = (*quiet, "fsck", "--strict", "--full", "--no-dangling", "--no-progress")
         said = run_git(self.path, *args, git_dir=self._store.git_dir, check=False).decode(errors="replace")
         return [line for line in said.splitlines() if line and not line.startswith(("notice:", "Checking"))]
 

@@ -5,7 +5,10 @@ With `--json` stdout holds one document and nothing else, errors included: `{"er
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 from typing import Any
 
@@ -15,6 +18,14 @@ from agent.cli import look, running, setup
 
 #: typer brings a click of its own; its public names lead to the base of all usage errors.
 _UsageErrors: Any = typer.BadParameter.__mro__[2]
+
+_HINTS = {
+    errno.ENOSPC: "free some space, then run it again; nothing is lost",
+    errno.EDQUOT: "raise the quota or free some space, then run it again; nothing is lost",
+    errno.EROFS: "mount the disk writable again, then run it again; nothing is lost",
+    errno.EACCES: "give the user that runs rlm-agent access to it",
+    errno.EPERM: "give the user that runs rlm-agent access to it",
+}
 
 app = typer.Typer(
     name="rlm-agent",
@@ -30,6 +41,7 @@ for module in (running, look, setup):
 
 def main() -> None:
     """Run the command and exit with the code of design §10."""
+    _open_streams()
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False)
@@ -44,13 +56,26 @@ def main() -> None:
         sys.stderr.close()
         code = 0
     except OSError as error:
-        code = _fail(1, "system", f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), "", as_json)
+        message = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
+        code = _fail(1, "system", message, _HINTS.get(error.errno or 0, ""), as_json)
     except Exception as error:
         if not hasattr(error, "exit_code"):
             raise
         known: Any = error
         code = _fail(known.exit_code, known.kind, str(known), known.hint, as_json)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_streams() -> None:
+    """See to it that stdin, stdout and stderr are open (else a journal could become fd 1) and take any character."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 (open as long as the process)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail(code: int, kind: str, message: str, hint: str, as_json: bool) -> int:

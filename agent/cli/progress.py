@@ -17,7 +17,15 @@ class Progress:
         self._quiet = quiet
         self._live: Any = None
         self._began = time.monotonic()
-        self._state: dict[str, Any] = {"step": 0, "prompt": 0, "calls": 0, "commits": 0, "doing": "starting"}
+        self._state: dict[str, Any] = {
+            "step": 0,
+            "prompt": 0,
+            "calls": 0,
+            "tokens": 0,
+            "usd": 0.0,
+            "unpriced": False,
+            "doing": "starting",
+        }
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -43,21 +51,25 @@ class Progress:
     def _say(self, text: str) -> None:
         if self._quiet:
             return
-        if self._live is not None:
-            from rich.text import Text
+        try:
+            if self._live is not None:
+                from rich.text import Text
 
-            self._live.console.print(Text(text))
-        else:
-            print(text, file=sys.stderr, flush=True)
+                self._live.console.print(Text(text))
+            else:
+                print(text, file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # whoever read it has gone (`2>&1 | head`): the run goes on in silence
+            self._quiet = True
 
     def _line(self) -> Any:
         from rich.text import Text
 
         s = self._state
+        price = f"${s['usd']:.4f}" + (" and calls of unknown price" if s["unpriced"] else "")
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         return Text(
-            f" step {s['step']} · {s['doing']} · {s['calls']} calls · {s['commits']} commits · "
-            f"prompt {s['prompt']:,} tokens · {minutes}:{seconds:02d}",
+            f" step {s['step']} · {s['doing']} · {s['calls']} calls, {s['tokens']:,} tokens, {price} · "
+            f"prompt {s['prompt']:,} · {minutes}:{seconds:02d}",
             style="bold",
         )
 
@@ -86,13 +98,21 @@ class Progress:
             mark = "!" if facts["failed"] else "→"
             self._say(f"          {mark} {_short(lines[-1] if facts['failed'] else lines[0]) if lines else ''}")
 
+    def _on_journal_behind(self, facts: dict[str, Any]) -> None:
+        self._say(
+            "          ! the end of the journal is lost: its steps are done again, and their calls are paid again\n"
+            f"            what they had made is kept under {facts['rescue']}"
+        )
+
     def _on_call(self, facts: dict[str, Any]) -> None:
+        self._state["tokens"] += facts["tokens"]
+        self._state["usd"] += facts["usd"] or 0.0
+        self._state["unpriced"] |= facts["ok"] and facts["usd"] is None
+        self._state["calls"] += 1
         if facts["kind"] != "root":
-            self._state["calls"] += 1
             self._state["doing"] = "running a cell, sub-calls"
 
     def _on_commit(self, facts: dict[str, Any]) -> None:
-        self._state["commits"] += 1
         self._say(f"          ✓ commit {facts['sha'][:8]}  {_short(facts['summary'])}")
 
     def _on_fold(self, facts: dict[str, Any]) -> None:

@@ -92,10 +92,14 @@ def _attached(path: Path, as_json: bool) -> int:
     _on_signals(stop)
     with Progress(quiet=as_json) as progress:
         outcome: Outcome = work(path, progress.watch, stop)
-    if as_json:
-        print(json.dumps(status_of(path)))
-    else:
-        _say_outcome(path, outcome, status_of(path))
+    try:
+        if as_json:
+            print(json.dumps(status_of(path)))
+        else:
+            _say_outcome(path, outcome, status_of(path))
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads it; the exit code still tells the outcome
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return EXIT_CODES.get(outcome.kind, 1)
 
 

@@ -115,9 +115,9 @@ class Repl:
         failed: list[BaseException] = []
         interrupted_at: float | None = None
         late, self._late = self._late, []
-        for frame in late:
+        for call in late:
             clock.begin()
-            self._calls.submit(self._serve, frame, handler, clock, failed)
+            self._calls.submit(self._serve, call, handler, clock, failed)
         while True:
             try:
                 frame = self._frames.get(timeout=0.1 if interrupted_at or clock.outstanding else clock.left() + 0.01)

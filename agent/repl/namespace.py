@@ -57,6 +57,8 @@ class Namespace:
         if not isinstance(answer, dict):
             return ("", False) if answer is None else (str(answer), False)
         content = answer.get("content", "")
+        if content is None:
+            content = ""
         return content if isinstance(content, str) else str(content), bool(answer.get("ready"))
 
     def variables(self) -> list[tuple[str, str, int]]:

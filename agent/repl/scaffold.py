@@ -86,7 +86,7 @@ def build(
         sent = [str(prompts[i]) for i in good]
         if sent:
             got = call("llm", prompts=sent, model=model, system=system, max_tokens=max_tokens, schema=schema)
-            for i, outcome in zip(good, got, strict=True):
+            for i, outcome in zip(good, _or_raise(got), strict=True):
                 answers[i] = outcome["value"] if outcome["ok"] else CallError(outcome["value"])
         return answers
 
@@ -102,11 +102,12 @@ def build(
             raise ValueError(f"{len(prompts)} prompts but {len(contexts)} contexts")
         packed = [pack_context(c) for c in contexts] if contexts is not None else [None] * len(prompts)
         got = call("rlm", prompts=[str(p) for p in prompts], contexts=packed, model=model)
-        return [o["value"] if o["ok"] else CallError(o["value"]) for o in got]
+        return [o["value"] if o["ok"] else CallError(o["value"]) for o in _or_raise(got)]
 
     def COMMIT(summary: str, contribution: str | None = None) -> str:
         """Record a milestone: one git commit of the work and of what is known."""
-        return str(_or_raise(call("commit", summary=str(summary), contribution=contribution)))
+        more = None if contribution is None else str(contribution)
+        return str(_or_raise(call("commit", summary=str(summary), contribution=more)))
 
     def CONTEXT(
         branch: str | None = None,
@@ -175,7 +176,10 @@ def pack_context(value: Any) -> dict[str, Any]:
         return {"value": value}
 
 
-def _or_raise(outcome: dict[str, Any]) -> Any:
+def _or_raise(outcome: Any) -> Any:
+    """Return what a call gave: a batch's list as it is, else the value; raises RuntimeError when it was refused."""
+    if isinstance(outcome, list):
+        return outcome
     if not outcome["ok"]:
         raise RuntimeError(outcome["value"])
     return outcome["value"]

@@ -18,8 +18,8 @@ from typing import Any
 
 import cloudpickle
 
-#: Bytes of one variable and of all new ones of a snapshot: a database row and a frame must hold them.
-MAX_VALUE, MAX_TOTAL = 512 << 20, 1 << 30
+#: Bytes of one variable and of all: a database row must hold the one, a frame to a fresh REPL the other.
+MAX_VALUE, MAX_TOTAL = 512 << 20, 1536 << 20
 _ATOMS = (int, float, complex, bool, type(None))
 
 
@@ -28,8 +28,8 @@ class NamespaceWriter:
 
     def __init__(self, namespace: dict[str, Any]) -> None:
         self._namespace = namespace
-        #: name -> (the very object, its hash); holding the object keeps its id from being reused
-        self._unchanged: dict[str, tuple[Any, str]] = {}
+        #: name -> (the very object, its hash, its bytes); holding the object keeps its id from being reused
+        self._unchanged: dict[str, tuple[Any, str, int]] = {}
 
     def write(
         self, skip: Collection[str], known: Collection[str]
@@ -43,17 +43,18 @@ class NamespaceWriter:
         shas: dict[str, str] = {}
         values: dict[str, bytes] = {}
         lost: dict[str, str] = {}
-        fresh: dict[str, tuple[Any, str]] = {}
+        fresh: dict[str, tuple[Any, str, int]] = {}
         total = 0
         for name, value in names.items():
             held = self._unchanged.get(name)
             if held is not None and held[0] is value:
                 shas[name] = held[1]
                 fresh[name] = held
+                total += held[2]
                 continue
             try:
                 data = _dump(value, name, by_id, self._namespace)
-            except (Exception, KeyboardInterrupt) as error:
+            except BaseException as error:  # its own code runs here, and may raise anything
                 lost[name] = f"{type(value).__name__}: {_why(error)}"
                 continue
             if len(data) > MAX_VALUE or total + len(data) > MAX_TOTAL:
@@ -65,7 +66,7 @@ class NamespaceWriter:
             if sha not in known:
                 values[sha] = data
             if isinstance(value, (str, bytes, int, float)):
-                fresh[name] = (value, sha)
+                fresh[name] = (value, sha, len(data))
         self._unchanged = fresh
         return shas, values, lost
 
@@ -90,7 +91,7 @@ def restore(namespace: dict[str, Any], shas: dict[str, str], values: dict[str, b
     for name in shas:
         try:
             load(name)
-        except (Exception, KeyboardInterrupt) as error:
+        except BaseException as error:  # its own code runs here, and may raise anything
             lost[name] = _why(error)
     return lost
 

@@ -166,11 +166,33 @@ def test_a_raised_limit_lets_a_run_go_on(tmp_path: Path) -> None:
     assert "30" in out
 
 
+def test_a_run_that_was_stuck_gets_a_new_start_when_it_is_resumed(tmp_path: Path) -> None:
+    script = "- times: 2\n  reply: no code here\n- reply: FINAL(better now)\n"
+    task = a_task(tmp_path, script, limits={"errors": 2})
+    assert rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"))[0] == 4
+    code, out, err = rlm("resume", str(tmp_path / "w"))
+    assert code == 0, out + err
+    assert "better now" in out
+
+
+def test_an_edited_limit_applies_while_the_run_works(tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    process = command("start", "--task", str(a_task(tmp_path)), "--workspace", str(workspace))
+    wait_for_step(workspace, 2)
+    file = workspace / ".rlm-agent" / "task.yaml"
+    file.write_text(file.read_text().replace("steps: 200", "steps: 8"))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 124, out + err
+    assert "limits.steps: 8 steps are done" in out
+    assert "limits changed" in err
+
+
 def test_an_unaccepted_answer_is_not_done(tmp_path: Path) -> None:
     script = "- forever: true\n  reply: FINAL(i say so)\n"
     task = a_task(tmp_path, script, accept=[{"file": "missing.md"}], limits={"errors": 2})
     code, out, err = rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"), "--json")
-    assert code == 4, out + err
+    assert code == 3, out + err
+    assert json.loads(out)["outcome"]["kind"] == "gave_up"
     assert question(tmp_path / "w", "SELECT observation FROM step WHERE seq=1")[0][0].count("missing.md is missing")
 
 
