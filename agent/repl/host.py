@@ -167,10 +167,13 @@ class Repl:
         return dict(self._expect("restored", _SAVE, interrupt_every=_ONE_VALUE)["lost"])
 
     def kill(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all that it started, and wait for the calls that are being served.
+
+        What is in flight is paid: its outcome must be in the journal before the cell may run again and ask for it.
+        """
         self._launcher.kill(self.process)
         self._channel.close()
-        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._calls.shutdown(wait=True, cancel_futures=True)
 
     def _serve(
         self, frame: dict[str, Any], handler: CallHandler, clock: _ComputeClock, failed: list[BaseException]

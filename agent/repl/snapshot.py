@@ -26,8 +26,8 @@ _ATOMS = (int, float, complex, bool, type(None))
 class NamespaceWriter:
     """Makes snapshots of one namespace and remembers what it has made, to spare unchanged immutable values."""
 
-    def __init__(self, namespace: dict[str, Any]) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: dict[str, Any], max_value: int = MAX_VALUE, max_total: int = MAX_TOTAL) -> None:
+        self._namespace, self._max_value, self._max_total = namespace, max_value, max_total
         #: name -> (the very object, its hash, its bytes); holding the object keeps its id from being reused
         self._unchanged: dict[str, tuple[Any, str, int]] = {}
 
@@ -57,7 +57,7 @@ class NamespaceWriter:
             except BaseException as error:  # its own code runs here, and may raise anything
                 lost[name] = f"{type(value).__name__}: {_why(error)}"
                 continue
-            if len(data) > MAX_VALUE or total + len(data) > MAX_TOTAL:
+            if len(data) > self._max_value or total + len(data) > self._max_total:
                 lost[name] = f"{type(value).__name__}: {len(data) >> 20} MB are too much to keep; write it to a file"
                 continue
             total += len(data)

@@ -94,6 +94,20 @@ def assert_sound(workspace: Path) -> None:
     assert git(workspace, "status", "--porcelain") == ""
 
 
+def repls_below(pid: int) -> list[int]:
+    """Return the REPL processes below a daemon."""
+    found = subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    rows = [(int(row.split()[0]), int(row.split()[1]), row) for row in found[1:]]
+    below, more = {pid}, True
+    while more:
+        new = {p for p, parent, _ in rows if parent in below} - below
+        below |= new
+        more = bool(new)
+    return [p for p, _, row in rows if p in below and "agent.repl.worker" in row and "bwrap" not in row.split()[2]]
+
+
 def question(workspace: Path, sql: str, *args: Any) -> list[tuple[Any, ...]]:
     """Ask the journal."""
     db = sqlite3.connect(f"file:{workspace}/.rlm-agent/journal.db?mode=ro", uri=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from state.lease import process_started
-from tests.e2e.harness import ROOT, assert_sound, command, git, question, rlm
+from tests.e2e.harness import ROOT, assert_sound, command, git, question, repls_below, rlm
 
 SLOW = """
 - times: 30
@@ -108,12 +108,8 @@ def test_a_killed_repl_is_brought_back(tmp_path: Path) -> None:
     process = command("start", "--task", str(a_task(tmp_path)), "--workspace", str(workspace))
     for step in (2, 5):
         wait_for_step(workspace, step)
-        found = subprocess.run(["pgrep", "-f", "agent.repl.worker"], capture_output=True, text=True, check=False)
-        for pid in found.stdout.split():
-            environ = Path(f"/proc/{pid}/cwd")
-            if environ.exists() and os.readlink(environ).startswith(str(workspace)):
-                os.kill(int(pid), signal.SIGKILL)
-                break
+        for pid in repls_below(process.pid):
+            os.kill(pid, signal.SIGKILL)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     assert question(workspace, "SELECT answer FROM run") == [("30",)]

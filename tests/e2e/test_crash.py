@@ -7,13 +7,16 @@ cell, a child rollout, a not yet accepted answer, and an end.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from agent.testing import CRASH_POINTS
-from tests.e2e.harness import assert_sound, end_state, git, killed, question, rlm
+from tests.e2e.harness import assert_sound, command, end_state, git, killed, question, repls_below, rlm
 
 SCRIPT = """
 - match: "count it"
@@ -146,6 +149,39 @@ def test_killed_again_and_again_during_recovery(tmp_path: Path, undisturbed: dic
     assert code == 0, out + err
     assert_sound(workspace)
     assert end_state(workspace) == undisturbed
+
+
+SLOW_CALL = """
+- match: "take your time"
+  delay: 2
+  reply: "done thinking"
+- reply: |
+    Ask.
+    ```repl
+    answers = llm_query_batched(["take your time", "take your time, too"])
+    print(COMMIT("asked", "two answers"), answers)
+    FINAL(answers[0])
+    ```
+"""
+
+
+def test_a_call_in_flight_outlives_the_repl_and_is_sent_once(tmp_path: Path) -> None:
+    task = make_task(tmp_path)
+    (tmp_path / "script.yaml").write_text(SLOW_CALL)
+    task.write_text(TASK[: TASK.index("accept")])
+    process = command("start", "--task", str(task), "--workspace", str(tmp_path / "w"))
+    ledger = tmp_path / "ledger.jsonl"
+    while not ledger.exists() or len(ledger.read_text().splitlines()) < 3:  # the root's request and two sub-calls
+        time.sleep(0.05)
+    for pid in repls_below(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, out + err
+    assert max(requests(tmp_path).values()) == 1
+    assert question(tmp_path / "w", "SELECT DISTINCT result FROM attempt") == [("ok",)]
+    assert question(tmp_path / "w", "SELECT count(*) FROM event WHERE kind = 'repl_died'") == [(1,)]
+    assert git(tmp_path / "w", "log", "--format=%s").splitlines().count("asked") == 1
+    assert_sound(tmp_path / "w")
 
 
 def test_work_that_was_rolled_back_is_kept_under_a_rescue_ref(tmp_path: Path) -> None:
