@@ -5,10 +5,13 @@ The bound holds while the output is made, so a cell that prints ten gigabytes co
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
 import threading
+
+_CHUNK = 1 << 16
 
 
 class Transcript(io.TextIOBase):
@@ -48,6 +51,31 @@ class Transcript(io.TextIOBase):
             return f"{self._head}\n… [{cut} of {self._total} characters cut] …\n{self._tail}"
 
 
+class _ThroughPipe(io.TextIOBase):
+    """Python's stdout while a cell runs: through the same pipe as that of its commands, so that the order is theirs."""
+
+    def __init__(self, fd: int, transcript: Transcript) -> None:
+        self._fd, self._transcript = fd, transcript
+
+    def writable(self) -> bool:
+        """Say yes, as streams do."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor that commands write to."""
+        return 1
+
+    def write(self, text: str) -> int:
+        """Write all of the text; straight into the transcript when the cell has closed the pipe."""
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        try:
+            while data:
+                data = data[os.write(self._fd, data[:_CHUNK]) :]
+        except OSError:
+            self._transcript.write(bytes(data).decode("utf-8", "replace"))
+        return len(text)
+
+
 class CapturedOutput:
     """Python's and the process's stdout and stderr, caught in one transcript while a cell runs."""
 
@@ -58,12 +86,13 @@ class CapturedOutput:
         os.dup2(self._write_end, 2)
         self._mark = f"\0mark-{os.getpid()}\0".encode()
         self._seen = threading.Event()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may be split over two reads
         threading.Thread(target=self._drain, args=(read_end,), daemon=True).start()
 
     def begin(self, cap: int) -> None:
         """Start a new transcript of at most `cap` characters."""
         self.transcript = Transcript(cap)
-        sys.stdout = sys.stderr = self.transcript
+        sys.stdout = sys.stderr = _ThroughPipe(self._write_end, self.transcript)
         for fd in (1, 2):  # an earlier cell may have closed or redirected them
             os.dup2(self._write_end, fd)
 
@@ -76,7 +105,7 @@ class CapturedOutput:
 
     def _drain(self, fd: int) -> None:
         rest = b""
-        while chunk := os.read(fd, 1 << 16):
+        while chunk := os.read(fd, _CHUNK):
             data = rest + chunk
             while (at := data.find(self._mark)) >= 0:
                 self._take(data[:at])
@@ -89,4 +118,4 @@ class CapturedOutput:
 
     def _take(self, data: bytes) -> None:
         if data:
-            self.transcript.write(data.decode("utf-8", "replace"))
+            self.transcript.write(self._decoder.decode(data))

@@ -93,6 +93,11 @@ def test_closed_streams_are_open_again_for_the_next_cell(bench: Bench) -> None:
     assert bench.run("os.system('echo here; echo there >&2')").output == "here\nthere\n0\n"
 
 
+def test_what_commands_and_python_print_stays_in_order(bench: Bench) -> None:
+    shown = bench.run("import os\nfor i in range(60):\n    os.write(1, b'c%d\\n' % i)\n    print(f'p{i}')").output
+    assert shown.split() == [f"{who}{i}" for i in range(60) for who in "cp"]
+
+
 def test_timers_and_signal_handlers_end_with_the_cell(bench: Bench) -> None:
     bench.run(
         "import signal, time\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\n"
