@@ -95,20 +95,11 @@ class CallBroker:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _intent(self, connection: Any, asked: Asked) -> CallRecord:
-        found = journal_calls.find_call(connection, asked.key)
-        if found is not None:
-            return found
-        record = CallRecord(
-            id=str(ULID()),
-            **msgspec.structs.asdict(asked.key),
-            state="started",
-            epoch=self._rt.journal.epoch or 0,
-            started_at=self._rt.clock(),
-            model=asked.spec.model,
-            request=None if asked.key.kind == "root" else _excerpt(asked.request),
+        request = None if asked.key.kind == "root" else _excerpt(asked.request)
+        fields = {"model": asked.spec.model, "request": request}
+        return journal_calls.find_or_start(
+            connection, asked.key, str(ULID()), self._rt.journal.epoch or 0, self._rt.clock(), **fields
         )
-        journal_calls.start_calls(connection, [record])
-        return record
 
     def _settle(self, record: CallRecord, asked: Asked) -> Settled:
         try:

@@ -74,19 +74,11 @@ def _begin(
     runtime: Runtime, connection: Connection, parent: RolloutRecord, wanted: ChildRequest
 ) -> tuple[CallRecord, RolloutRecord]:
     """Write the call's intent and the child's row, or find both."""
-    call = journal_calls.find_call(connection, wanted.key)
-    if call is not None:
-        rollout = runs.rollout_of_call(connection, call.id)
-        assert rollout is not None, "a child's row is written with its call"
-        return call, rollout
-    call = CallRecord(
-        id=str(ULID()),
-        **msgspec.structs.asdict(wanted.key),
-        state="started",
-        epoch=runtime.journal.epoch or 0,
-        started_at=runtime.clock(),
-        model=wanted.spec.model,
-    )
+    epoch, now = runtime.journal.epoch or 0, runtime.clock()
+    call = journal_calls.find_or_start(connection, wanted.key, str(ULID()), epoch, now, model=wanted.spec.model)
+    found = runs.rollout_of_call(connection, call.id)
+    if found is not None:
+        return call, found
     rollout = RolloutRecord(
         id=str(ULID()),
         parent=parent.id,
@@ -95,9 +87,8 @@ def _begin(
         model=wanted.spec.model,
         prompt=wanted.prompt,
         context=msgspec.msgpack.encode(wanted.context) if wanted.context is not None else None,
-        created_at=runtime.clock(),
+        created_at=now,
     )
-    journal_calls.start_calls(connection, [call])
     runs.create_rollout(connection, rollout)
     return call, rollout
 

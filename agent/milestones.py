@@ -134,18 +134,8 @@ class Milestones:
         return [_log_record(row) for row in rows if row.state == "done"]
 
     def _intent(self, connection: Connection, key: CallKey) -> CallRecord:
-        found = journal_calls.find_call(connection, key)
-        if found is not None:
-            return found
-        record = CallRecord(
-            id=str(ULID()),
-            **msgspec.structs.asdict(key),
-            state="started",
-            epoch=self._rt.journal.epoch or 0,
-            started_at=self._rt.clock(),
-        )
-        journal_calls.start_calls(connection, [record])
-        return record
+        epoch = self._rt.journal.epoch or 0
+        return journal_calls.find_or_start(connection, key, str(ULID()), epoch, self._rt.clock())
 
     def _next(self, earlier: list[Milestone], key: CallKey, summary: str, contribution: str) -> Milestone:
         last = earlier[-1] if earlier else None

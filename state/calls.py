@@ -17,6 +17,19 @@ def find_call(connection: Connection, key: CallKey) -> CallRecord | None:
     return one(connection, select(schema.call).where(_is(key)), CallRecord)
 
 
+def find_or_start(
+    connection: Connection, key: CallKey, call_id: str, epoch: int, at: float, **fields: Any
+) -> CallRecord:
+    """Return the call with this key; one that is new is written as `started`, under the id that was brought along."""
+    found = find_call(connection, key)
+    if found is not None:
+        return found
+    named = {name: getattr(key, name) for name in key.__struct_fields__}
+    record = CallRecord(id=call_id, state="started", epoch=epoch, started_at=at, **named, **fields)
+    start_calls(connection, [record])
+    return record
+
+
 def start_calls(connection: Connection, records: list[CallRecord]) -> None:
     """Write intents. Must be committed before anything is sent."""
     add(connection, schema.call, records)
