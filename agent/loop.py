@@ -135,10 +135,12 @@ class Loop:
         step = self._read(step.seq)
         result = self._acting.run_cell(step, before, blocks)
         crash_point("cell.finished")
+        if result.answer is None and not result.failed and parse_final(step.reply or "") is not None:
+            return self._without_cell(step, before, result.observation)
         return self._record(step, before, result.observation, result.failed, result.answer, result.seconds)
 
-    def _without_cell(self, step: StepRecord, before: StepRecord) -> StepRecord:
-        """Handle a reply without a cell: a FINAL in plain text ends the rollout, else the model is told what to write."""
+    def _without_cell(self, step: StepRecord, before: StepRecord, shown: str = "") -> StepRecord:
+        """End with the FINAL that stands outside of a reply's cells, else tell the model what to write."""
         final = parse_final(step.reply or "")
         if final is None:
             told = "Your reply had no ```repl block, so nothing was run. Reply with one; finish with FINAL(text) in it."
@@ -146,11 +148,10 @@ class Loop:
         content, is_name = final
         value = self._acting.read(content) if is_name else content
         if value is None:
-            return self._record(
-                step, before, f"FINAL_VAR({content!r}): no such variable; nothing was run.", failed=True
-            )
+            told = f"{shown}\nFINAL_VAR({content!r}): no such variable.".strip()
+            return self._record(step, before, told, failed=True)
         accepted, told = self._acting.accept(value, step.seq)
-        return self._record(step, before, told, not accepted, value if accepted else None)
+        return self._record(step, before, f"{shown}\n{told}".strip(), not accepted, value if accepted else None)
 
     def _record(
         self,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 PROGRESS_TOKENS = 250
+_PROGRESS_INPUT = 2400  # tokens of it that the model is shown
 
 
 class Milestone(msgspec.Struct, frozen=True):
@@ -156,6 +157,7 @@ class Milestones:
         text = f"{old}{last.contribution}"
         if count_tokens(text) <= PROGRESS_TOKENS:
             return text
+        text = cut(text, _PROGRESS_INPUT)
         request = ModelRequest(
             (Message("system", prompt("progress").format(tokens=PROGRESS_TOKENS)), Message("user", text)),
             max_tokens=PROGRESS_TOKENS * 2,

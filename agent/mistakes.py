@@ -96,7 +96,8 @@ def _message(detail: ErrorDetails, loc: Loc, model: type[BaseModel]) -> str:
     if kind == "greater_than":
         return f"must be more than {context['gt']:g}"
     if kind == "greater_than_equal":
-        return f"must be at least {context['ge'] / 2**20:g} MiB" if context["ge"] > 1e6 else "must not be below 0"
+        least = context["ge"]
+        return f"must be at least {least / 2**20:g} MiB" if least > 1e6 else f"must be at least {least:g}"
     if kind == "string_pattern_mismatch":
         return "must be a short name: letters, digits, `_`, `-` and `.`, starting with a letter or digit"
     if kind == "literal_error":

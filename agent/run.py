@@ -155,6 +155,11 @@ def _agree(journal: Journal, task: Task, path: Path) -> list[str]:
     run = journal.read(runs.read_run)
     resolved = path / ".rlm-agent" / "task.yaml"
     if run is None:
+        if (path / ".git" / "refs" / "rlm-agent" / "steps").is_dir():
+            raise JournalError(
+                f"{path}: the journal is missing or empty, but git holds the steps of a run",
+                "put .rlm-agent/journal.db back from a copy, or begin anew in another folder with --workspace",
+            )
         record = RunRecord(str(ULID()), task.name, task.goal, task.digest, time.time())
         root = RolloutRecord(str(ULID()), None, None, 0, task.models.root.model, task.goal, None, time.time())
 

@@ -95,7 +95,7 @@ class Limits(Record):
     """Calls in flight at once."""
     cell_timeout: Duration = 120.0
     """Compute time of one cell; waiting for calls does not count."""
-    prompt_tokens: Count = 8_000
+    prompt_tokens: Annotated[Count, Field(ge=1_000)] = 8_000
     """Size of the root prompt, a hard cap."""
     output_chars: Count = 8_192
     """Characters of a cell's output that are shown."""

@@ -295,3 +295,8 @@ def test_loading_is_light() -> None:
 
 def test_the_dump_is_plain_yaml(load: Load) -> None:
     assert yaml.safe_load(load(MINIMAL).dump_yaml())["limits"]["steps"] == 200
+
+
+def test_a_prompt_bound_too_small_for_the_rules_is_refused() -> None:
+    with pytest.raises(TaskError, match="prompt_tokens: must be at least 1000"):
+        Limits().changed("prompt_tokens", "100")

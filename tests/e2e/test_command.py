@@ -258,3 +258,23 @@ def test_a_copied_workspace_goes_on_elsewhere(tmp_path: Path) -> None:
     code, out, err = rlm("resume", str(tmp_path / "copy"))
     assert code == 0, out + err
     assert_sound(tmp_path / "copy")
+
+
+def test_a_final_after_a_cell_of_the_same_reply_ends_the_run(tmp_path: Path) -> None:
+    script = (
+        "- reply: |\n    Count, then answer.\n    ```repl\n    n = 6 * 7\n    print(n)\n    ```\n    FINAL_VAR(n)\n"
+    )
+    code, out, err = rlm("start", "--task", str(a_task(tmp_path, script)), "--workspace", str(tmp_path / "w"), "--json")
+    assert code == 0, out + err
+    assert json.loads(out)["outcome"]["answer"] == "42"
+    assert question(tmp_path / "w", "SELECT observation FROM step WHERE seq=1") == [("42",)]
+
+
+def test_a_missing_journal_is_named_and_nothing_is_paid_again(tmp_path: Path) -> None:
+    task = a_task(tmp_path, limits={"steps": 2})
+    assert rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"))[0] == 124
+    for file in (tmp_path / "w" / ".rlm-agent").glob("journal.db*"):
+        file.unlink()
+    code, _, err = rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"))
+    assert code == 1
+    assert "the journal is missing or empty" in err
