@@ -172,6 +172,7 @@ def test_a_call_in_flight_outlives_the_repl_and_is_sent_once(tmp_path: Path) -> 
     process = command("start", "--task", str(task), "--workspace", str(tmp_path / "w"))
     ledger = tmp_path / "ledger.jsonl"
     while not ledger.exists() or len(ledger.read_text().splitlines()) < 3:  # the root's request and two sub-calls
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     for pid in repls_below(process.pid):
         os.kill(pid, signal.SIGKILL)
