@@ -53,7 +53,6 @@ def main() -> None:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
-        sys.stderr.close()
         code = 0
     except OSError as error:
         message = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
@@ -63,6 +62,7 @@ def main() -> None:
             raise
         known: Any = error
         code = _fail(known.exit_code, known.kind, str(known), known.hint, as_json)
+    _let_go_of_streams()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -76,6 +76,17 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _let_go_of_streams() -> None:
+    """Flush what is left; where nobody reads it any more, drop it, or Python itself would exit with 120."""
+    for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, fd)
+            os.close(nowhere)
 
 
 def _fail(code: int, kind: str, message: str, hint: str, as_json: bool) -> int:
