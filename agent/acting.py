@@ -179,12 +179,9 @@ class Acting:
 
     def _start(self, before: StepRecord | None) -> list[str]:
         """Start a fresh REPL and restore the namespace as it was after `before`."""
-        self.close()
         for attempt in (1, 2, 3):
-            self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
             try:
-                self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
-                lost = self._restore(self._repl, before)
+                lost = self._restore(self._fresh_repl(), before)
                 break
             except ReplDied as died:
                 if attempt == 3 and (died.signalled or before is None):
@@ -197,11 +194,16 @@ class Acting:
         named = "; ".join(f"{name} ({why})" for name, why in sorted(lost.items()))
         return [f"The REPL was restarted; these variables could not be restored: {named}."]
 
-    def _start_empty(self, before: StepRecord | None, died: ReplDied) -> dict[str, str]:
-        """Start a REPL without variables, and return all of them as lost."""
+    def _fresh_repl(self) -> Repl:
+        """Put a REPL with nothing but its scaffold in the place of whatever is there."""
         self.close()
         self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
         self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
+        return self._repl
+
+    def _start_empty(self, before: StepRecord | None, died: ReplDied) -> dict[str, str]:
+        """Start a REPL without variables, and return all of them as lost."""
+        self._fresh_repl()
         names = [str(row[0]) for row in json.loads((before and before.variables) or "[]")]
         return dict.fromkeys(names or ["all variables"], f"restoring it ended the REPL: {died.message}")
 

@@ -110,19 +110,21 @@ class CallBroker:
             return self._finish(
                 record, None, Settled(False, f"{error.message} ({error.hint})"), "refused", counted=False
             )
-        specs = [asked.spec, *(f for f in self._rt.task.models.fallbacks if f != asked.spec)]
-        for position, spec in enumerate(specs):
+        try:
+            return self._with_fallbacks(record, asked)
+        except BaseException:
+            self._rt.budget.settle(record.id, None, 0, counted=False)
+            raise
+
+    def _with_fallbacks(self, record: CallRecord, asked: Asked) -> Settled:
+        """Ask the model, and when it cannot be had the task's fallbacks in turn; raises what the last one raises."""
+        *others, last = [asked.spec, *(f for f in self._rt.task.models.fallbacks if f != asked.spec)]
+        for spec in others:
             try:
-                return self._with_model(record, asked.request, spec, last=position == len(specs) - 1)
+                return self._with_model(record, asked.request, spec, last=False)
             except ProviderError as error:
-                if position == len(specs) - 1:
-                    self._rt.budget.settle(record.id, None, 0, counted=False)
-                    raise
-                self._rt.tell("fallback", model=spec.model, to=specs[position + 1].model, why=error.message)
-            except BaseException:
-                self._rt.budget.settle(record.id, None, 0, counted=False)
-                raise
-        raise AssertionError("the last model returns or raises")
+                self._rt.tell("fallback", model=spec.model, why=error.message)
+        return self._with_model(record, asked.request, last, last=True)
 
     def _with_model(self, record: CallRecord, request: ModelRequest, spec: ModelSpec, last: bool) -> Settled:
         """Ask one model, again and again as long as that can help; raises when it cannot be had."""

@@ -26,7 +26,7 @@ from agent.repl.cells import parse_cells, parse_final
 from agent.runtime import Runtime
 from agent.testing import crash_point
 from state import calls as journal_calls
-from state import runs, steps
+from state import steps
 from state.records import CallKey, RolloutRecord, StepRecord
 from state.recovery import plan_step
 
@@ -77,13 +77,11 @@ class Loop:
             raise Stopped("stopped after the step", "go on with `rlm-agent resume`")
         if last.seq >= limits.steps:
             return Outcome("budget", f"limits.steps: {limits.steps} steps are done", self._acting.partial)
-        rollout, fresh = self._rollout.id, self._rt.journal.read(lambda c: runs.last_stop(c, self._rollout.id))
-        refused = self._rt.journal.read(lambda c: runs.count_steps(c, "not_accepted", rollout, fresh))
+        refused, errors = self._observing.failures()
         if refused >= limits.errors:
             return Outcome(
                 "gave_up", f"the answer was not accepted {refused} times (limits.errors)", self._acting.partial
             )
-        errors = self._rt.journal.read(lambda c: steps.errors_in_a_row(c, rollout, fresh))
         if errors >= limits.errors:
             return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
         try:

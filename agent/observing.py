@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.prompt import Material, Prompt, assemble
 from agent.runtime import Runtime
-from state import steps
+from state import runs, steps
 from state.records import FoldRecord, RolloutRecord, StepRecord
 from workspaces import gcc
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Observing:
-    """Assembles the prompts of one rollout."""
+    """What one rollout sees: its prompts, and how it has been going."""
 
     def __init__(self, runtime: Runtime, rollout: RolloutRecord) -> None:
         self._rt, self._rollout = runtime, rollout
@@ -44,6 +44,17 @@ class Observing:
             ),
             self._rt.task.limits.prompt_tokens,
         )
+
+    def failures(self) -> tuple[int, int]:
+        """Count the refused answers, and the newest steps that failed in a row, since the rollout last stopped."""
+        rollout = self._rollout.id
+
+        def read(connection: Connection) -> tuple[int, int]:
+            fresh = runs.last_stop(connection, rollout)
+            refused = runs.count_steps(connection, "not_accepted", rollout, fresh)
+            return refused, steps.errors_in_a_row(connection, rollout, fresh)
+
+        return self._rt.journal.read(read)
 
     def _roadmap(self) -> str:
         return gcc.read_roadmap(self._rt.workspace.path) if self._rollout.depth == 0 else ""

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.outcome import EXIT_CODES
 from state import calls as journal_calls
 from state import runs, steps
 from state.errors import JournalError
@@ -31,12 +30,6 @@ def status_of(workspace: Path) -> dict[str, Any]:
         engine.dispose()
     branch, head = _head(workspace)
     return {**document, "branch": branch, "head": head, "workspace": str(workspace)}
-
-
-def exit_code_of(document: dict[str, Any]) -> int:
-    """Return the exit code that tells a finished run's outcome."""
-    outcome = document["outcome"]
-    return 0 if outcome is None else EXIT_CODES.get(outcome["kind"], 1)
 
 
 def _read(connection: Connection) -> dict[str, Any]:

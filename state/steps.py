@@ -10,8 +10,6 @@ from state import schema
 from state.records import FoldRecord, StepRecord
 from state.rows import add, many, one
 
-STATES = ("planned", "asked", "replied", "running", "done")
-
 
 def begin_step(connection: Connection, record: StepRecord) -> None:
     """Write a step's first row."""

@@ -45,7 +45,6 @@ def main() -> None:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False)
-        sys.stdout.flush()
     except typer.Abort:
         code = 130
     except _UsageErrors as error:

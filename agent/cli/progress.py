@@ -126,7 +126,7 @@ class Progress:
         self._say(f"          … {facts['model']}: {_short(facts['why'])}; next try in {facts['seconds']:.1f} s")
 
     def _on_fallback(self, facts: dict[str, Any]) -> None:
-        self._say(f"          ! {facts['model']} cannot be had ({_short(facts['why'])}); asking {facts['to']}")
+        self._say(f"          ! {facts['model']} cannot be had ({_short(facts['why'])}); asking the next one")
 
     def _on_repl_died(self, facts: dict[str, Any]) -> None:
         self._say(f"          ! {facts['why']}; rolled back")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,14 +93,11 @@ def _attached(path: Path, as_json: bool) -> int:
     _on_signals(stop)
     with Progress(quiet=as_json) as progress:
         outcome: Outcome = work(path, progress.watch, stop)
-    try:
+    with suppress(BrokenPipeError):  # nobody reads it; the exit code still tells the outcome
         if as_json:
             print(json.dumps(status_of(path)))
         else:
             _say_outcome(path, outcome, status_of(path))
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads it; the exit code still tells the outcome
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return EXIT_CODES.get(outcome.kind, 1)
 
 

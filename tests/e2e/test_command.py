@@ -278,3 +278,18 @@ def test_a_missing_journal_is_named_and_nothing_is_paid_again(tmp_path: Path) ->
     code, _, err = rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"))
     assert code == 1
     assert "the journal is missing or empty" in err
+
+
+def test_a_model_without_quota_is_replaced_by_a_fallback(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("- reply: FINAL(from the other one)\n")
+    script = "- error: {kind: quota, message: nothing left}\n- reply: FINAL(from the first one)\n"
+    models = {
+        "root": {"model": "offline/scripted", "params": {"script": "script.yaml"}},
+        "fallbacks": [{"model": "offline/scripted", "params": {"script": "other.yaml"}}],
+    }
+    task = a_task(tmp_path, script, models=models)
+    code, out, err = rlm("start", "--task", str(task), "--workspace", str(tmp_path / "w"))
+    assert code == 0, out + err
+    assert "from the other one" in out
+    assert "cannot be had (nothing left)" in err
+    assert question(tmp_path / "w", "SELECT result FROM attempt ORDER BY n") == [("refused",), ("ok",)]
