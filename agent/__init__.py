@@ -1,6 +1,6 @@
 """rlm-agent: a daemon that works on one task for hours to months and cannot lose its place.
 
-`from agent import Task, run, resume`: what the command does, from Python.
+`from agent import RLM`: questions over contexts. `from agent import Task, run, resume`: what the command does, from Python.
 """
 
 from __future__ import annotations
@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.api import resume, run
+    from agent.completion import Completion
     from agent.outcome import Outcome
+    from agent.rlm import RLM
     from agent.task import Task
 
-__all__ = ["Outcome", "Task", "resume", "run"]
+__all__ = ["RLM", "Completion", "Outcome", "Task", "resume", "run"]
 __version__ = "0.1.0"
 
-_HOMES = {"run": "agent.api", "resume": "agent.api", "Task": "agent.task", "Outcome": "agent.outcome"}
+_HOMES = {
+    "RLM": "agent.rlm",
+    "Completion": "agent.completion",
+    "Outcome": "agent.outcome",
+    "Task": "agent.task",
+    "resume": "agent.api",
+    "run": "agent.api",
+}
 
 
 def __getattr__(name: str) -> Any:

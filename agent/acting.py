@@ -8,25 +8,23 @@ recorded calls. A cell that ends its own process is told so and not run again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from ulid import ULID
 
 from agent.acceptance import paths_shown, problems_of
-from agent.calls import CallBroker
-from agent.cellcalls import CellCalls, ChildRequest
+from agent.cellcalls import CellCalls
 from agent.checkpoints import Checkpoints
 from agent.errors import ReplDied
 from agent.milestones import Milestones
-from agent.places import context_frame, launcher_for
+from agent.places import describe, init_frame, launcher_for
 from agent.repl.cells import parse_cells
 from agent.repl.host import Repl
-from agent.runtime import Runtime
+from agent.scope import Scope
 from agent.testing import crash_point
 from state import runs, steps
-from state.records import RolloutRecord, StepRecord
+from state.records import StepRecord
 
 _MAX_DEATHS = 6  # times that one step's REPL may be ended from outside before the model is told
 
@@ -43,19 +41,11 @@ class CellRun(msgspec.Struct, frozen=True):
 class Acting:
     """The acting half of a loop."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        broker: CallBroker,
-        rollout: RolloutRecord,
-        milestones: Milestones | None,
-        spawn: Callable[[list[ChildRequest]], list[dict[str, Any]]],
-    ) -> None:
-        self._rt, self._broker, self._rollout, self._milestones = runtime, broker, rollout, milestones
-        self._spawn = spawn
-        self._checkpoints = Checkpoints(runtime, rollout.id, tree=milestones is not None)
-        self._launcher = launcher_for(runtime, rollout)
-        self._context = context_frame(runtime, rollout)
+    def __init__(self, scope: Scope, milestones: Milestones | None) -> None:
+        self._scope, self._rt, self._rollout, self._milestones = scope, scope.runtime, scope.rollout, milestones
+        self._checkpoints = Checkpoints(scope)
+        self._launcher = launcher_for(scope)
+        self._init = init_frame(scope)
         self._repl: Repl | None = None
         self._variables: list[tuple[str, str, int]] = []
         self._lost: list[str] = []
@@ -64,8 +54,9 @@ class Acting:
 
     def begin(self, before: StepRecord | None, rollback: bool) -> list[str]:
         """Start the REPL at the end of step `before`, after a roll-back of the tree if asked; returns events to tell."""
-        events = self._roll_back(before) if rollback else []
-        return events + self._start(before)
+        if rollback:
+            self._roll_back(before)
+        return self._start(before)
 
     def start_step(self, now: float) -> StepRecord:
         """Make the checkpoint that everything starts from: step 0."""
@@ -79,11 +70,12 @@ class Acting:
         """Run the step's cell and say what it showed."""
         limits = self._rt.task.limits
         while True:
-            calls = self._calls(step.seq)
+            calls = CellCalls(self._scope, step.seq, self._milestones)
             try:
                 result = self.repl.run(blocks, step.seq, calls, limits.cell_timeout, limits.output_chars)
                 break
             except ReplDied as died:
+                self._scope.budget.check_cancelled()
                 if told := self.revive(step, before, died):
                     return CellRun(told, True, None, 0.0)
         self._variables, self.partial = result.variables, result.answer
@@ -104,7 +96,7 @@ class Acting:
             return True, ""
         crash_point("run.accepting")
         self._rt.tell("accepting")
-        launcher = launcher_for(self._rt, self._rollout, also=paths_shown(self._rt.task))
+        launcher = launcher_for(self._scope, also=paths_shown(self._rt.task))
         problems = problems_of(self._rt.task, self._rt.workspace.path, launcher)
         if not problems:
             return True, "[accepted: all checks of the task hold]"
@@ -117,9 +109,8 @@ class Acting:
 
     def checkpoint(self, step: StepRecord, before: StepRecord | None, compute_s: float, **fields: Any) -> StepRecord:
         """Write the step `done` with its checkpoint; raises `ReplDied` when the namespace cannot be had."""
-        return self._checkpoints.save(
-            self.repl, step, before, compute_s, variables=json.dumps(self._variables[:60]), **fields
-        )
+        fields |= {"variables": json.dumps(self._variables[:60]), "partial": self.partial or None}
+        return self._checkpoints.save(self.repl, step, before, compute_s, **fields)
 
     def revive(self, step: StepRecord, before: StepRecord, died: ReplDied) -> str:
         """Bring REPL and tree back to the checkpoint before `step`.
@@ -155,13 +146,7 @@ class Acting:
 
     def describe_context(self) -> str:
         """Return one line about the size of the context."""
-        if "manifest" in self._context:
-            docs = self._context["manifest"]["docs"]
-            total = sum(d["size"] for d in docs)
-            return f"{len(docs)} documents, {total / 1e6:.1f} MB, about {total // 4000}k tokens"
-        if "refs" in self._context:
-            return f"{len(self._context['refs'])} slices"
-        return f"a {type(self._context.get('value')).__name__}"
+        return describe(self._init["context"])
 
     @property
     def repl(self) -> Repl:
@@ -174,9 +159,6 @@ class Acting:
         if self._repl is not None:
             self._repl.kill()
 
-    def _calls(self, seq: int) -> CellCalls:
-        return CellCalls(self._rt, self._broker, self._rollout, seq, self._milestones, self._spawn)
-
     def _start(self, before: StepRecord | None) -> list[str]:
         """Start a fresh REPL and restore the namespace as it was after `before`."""
         for attempt in (1, 2, 3):
@@ -188,7 +170,9 @@ class Acting:
                     raise
                 if attempt == 3:  # restoring ends the REPL each time: better without variables than never again
                     lost = self._start_empty(before, died)
-        self._variables = [] if before is None else [tuple(v) for v in json.loads(before.variables or "[]")]
+        if before is not None:
+            self._variables = [tuple(v) for v in json.loads(before.variables or "[]")]
+            self.partial = before.partial or ""
         if not lost:
             return []
         named = "; ".join(f"{name} ({why})" for name, why in sorted(lost.items()))
@@ -198,7 +182,7 @@ class Acting:
         """Put a REPL with nothing but its scaffold in the place of whatever is there."""
         self.close()
         self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
-        self._repl.init(self._context, () if self._milestones is not None else ("COMMIT", "CONTEXT"))
+        self._repl.init(self._init)
         return self._repl
 
     def _start_empty(self, before: StepRecord | None, died: ReplDied) -> dict[str, str]:
@@ -209,35 +193,35 @@ class Acting:
 
     def _restore(self, repl: Repl, before: StepRecord | None) -> dict[str, str]:
         replayed = before is not None and before.base is not None and before.base < before.seq
-        workspace, tree = self._rt.workspace, None
-        if replayed and before is not None and before.tree is not None and self._milestones is not None:
-            tree = workspace.snapshot()
+        tree = None
+        if replayed and before is not None and before.tree is not None and self._scope.has_tree:
+            tree = self._rt.workspace.snapshot()
             base = self._rt.journal.read(lambda c: _tree_of(c, self._rollout.id, before.base))
-            workspace.restore(base, str(ULID()))
+            self._rt.workspace.restore(base, str(ULID()))
         lost = self._checkpoints.restore_namespace(repl, before, lambda row: self._replay(repl, row))
         if tree is not None:
-            workspace.restore(tree, str(ULID()))
+            self._rt.workspace.restore(tree, str(ULID()))
         return lost
 
     def _replay(self, repl: Repl, row: StepRecord) -> None:
         blocks = parse_cells(row.reply or "")
         if blocks:
-            limits = self._rt.task.limits
-            repl.run(blocks, row.seq, self._calls(row.seq), limits.cell_timeout * 2, limits.output_chars)
+            limits, calls = self._rt.task.limits, CellCalls(self._scope, row.seq, self._milestones)
+            repl.run(blocks, row.seq, calls, limits.cell_timeout * 2, limits.output_chars)
 
-    def _roll_back(self, before: StepRecord | None) -> list[str]:
+    def _roll_back(self, before: StepRecord | None) -> None:
         if before is None or before.tree is None:
-            return []
+            return
         self.close()
         restored = self._rt.workspace.restore(before.tree, str(ULID()))
-        if restored.rescue is not None:
-            self._rt.journal.write(
-                lambda c: runs.add_event(
-                    c, self._rt.clock(), "rescued", self._rollout.id, before.seq + 1, ref=restored.rescue
-                )
+        if restored.rescue is None:
+            return
+        self._rt.journal.write(
+            lambda c: runs.add_event(
+                c, self._rt.clock(), "rescued", self._rollout.id, before.seq + 1, ref=restored.rescue
             )
-            self._rt.tell("rescued", files=len(restored.changed), ref=restored.rescue)
-        return []
+        )
+        self._rt.tell("rescued", files=len(restored.changed), ref=restored.rescue)
 
 
 def _tree_of(connection: Any, rollout: str, seq: int | None) -> str:

@@ -1,150 +1,164 @@
 """Model calls through the journal: intent before the request, outcome after it, each settled once.
 
-A call is found again by its key, so a cell that runs again gets the recorded outcome of every settled call and only the others
-are sent. One attempt row is written per request: what is certainly not executed is repeated free of charge, what may have
-been executed is counted as perhaps paid twice.
+All requests of a run are made on one event loop. A call is found again by its key, so a cell that runs again gets the
+recorded outcome of every settled call and only the others are sent. One attempt row is written per request: what is certainly
+not executed is repeated free of charge, what may have been executed is counted as perhaps paid twice.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import asyncio
 import random
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import msgspec
-from ulid import ULID
 
-from agent.errors import Ambiguous, BudgetSpent, ProviderError, RequestRejected
-from agent.models.base import ModelReply, ModelRequest, ModelSpec
+from agent.asked import Asked, Settled, as_settled, recorded
+from agent.budget import Budget
+from agent.callbook import CallBook, Started, shared
+from agent.errors import Ambiguous, BudgetSpent, ProviderError, RequestRejected, Stopped
+from agent.models.base import ModelSpec
 from agent.models.retry import next_delay
 from agent.runtime import Runtime
+from agent.slots import FairSlots
 from agent.testing import crash_point
-from agent.tokens import count_tokens
+from agent.tokens import upper_bound
 from state import calls as journal_calls
 from state.records import CallKey, CallRecord
 
+T = TypeVar("T")
 DEFAULT_MAX_TOKENS = 1024
 _PATIENCE = 60.0  # seconds that a model is waited for when another one stands ready
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """One model call to be made: its key, the model and the request."""
-
-    key: CallKey
-    spec: ModelSpec
-    request: ModelRequest
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """A call's outcome: the reply's text or an error's, and what it took."""
-
-    ok: bool
-    text: str
-    reasoning: str = ""
-    finish: str = "stop"
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost_usd: float | None = None
-    call_id: str = ""
-
-
-def hash_args(*parts: Any) -> str:
-    """Return the sha256 of arguments as canonical JSON: the part of a call's key that says what was asked."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+_GLANCE = 0.1  # seconds between two looks at whether the run should stop, while a model is waited for
 
 
 class CallBroker:
-    """Sends model calls for all rollouts of a run, at most `limits.concurrency` at once."""
+    """Sends model calls for all rollouts of a run, per model at most `concurrency` at once."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._rt = runtime
-        self._pool = ThreadPoolExecutor(runtime.task.limits.concurrency, thread_name_prefix="call")
-        self._slots = threading.BoundedSemaphore(runtime.task.limits.concurrency)
+        self._rt, self._book = runtime, CallBook(runtime)
+        self._slots: dict[bytes, FairSlots] = {}
+        self._flying: dict[Any, asyncio.Future[Settled]] = {}
         self._rng = random.Random()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="calls", daemon=True)
+        self._thread.start()
 
     def settled(self, key: CallKey) -> Settled | None:
         """Return the recorded outcome of a settled call, else None."""
         record = self._rt.journal.read(lambda c: journal_calls.find_call(c, key))
-        return _recorded(record) if record is not None and record.settled else None
+        return recorded(record) if record is not None and record.settled else None
 
-    def ask(self, asked: Sequence[Asked]) -> list[Settled]:
-        """Settle all calls and return their outcomes in order.
+    def ask(self, asked: Sequence[Asked], budget: Budget | None = None) -> list[Settled]:
+        """Settle all calls and return their outcomes in order; waits. `budget` is that of the rollout, default the run's.
 
         Raises a `ProviderError` when a model cannot be had at all (no key, no quota, unreachable for `max_wait`): these calls
         stay unsettled and are sent when the run is resumed.
         """
-        records = self._rt.journal.write(lambda c: [self._intent(c, a) for a in asked])
-        crash_point("call.started")
-        todo = [(r, a) for r, a in zip(records, asked, strict=True) if not r.settled]
-        if len(todo) == 1:
-            done = {todo[0][0].id: self._settle(*todo[0])}
-        else:
-            futures = {r.id: self._pool.submit(self._settle, r, a) for r, a in todo}
-            errors = [e for f in futures.values() if (e := f.exception()) is not None]
-            if errors:
-                raise errors[0]
-            done = {call_id: f.result() for call_id, f in futures.items()}
-        return [done.get(r.id) or _recorded(r) for r in records]
+        return self.submit(self.settle(asked, budget)).result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the broker's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def settle(self, asked: Sequence[Asked], budget: Budget | None = None) -> list[Settled]:
+        """Do what `ask` does, on the event loop."""
+        settling = (self._settle(one, budget or self._rt.budget) for one in asked)
+        done = await asyncio.gather(*settling, return_exceptions=True)
+        for outcome in done:  # only when all are done: what was paid for is recorded first
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return list(done)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Stop taking calls."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Give up whatever is in flight and end the event loop."""
+        self.submit(_cancel_all()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
-    def _intent(self, connection: Any, asked: Asked) -> CallRecord:
-        request = None if asked.key.kind == "root" else _excerpt(asked.request)
-        fields = {"model": asked.spec.model, "request": request}
-        return journal_calls.find_or_start(
-            connection, asked.key, str(ULID()), self._rt.journal.epoch or 0, self._rt.clock(), **fields
-        )
-
-    def _settle(self, record: CallRecord, asked: Asked) -> Settled:
+    async def _settle(self, asked: Asked, budget: Budget) -> Settled:
+        started = await self._book.start(asked)
+        crash_point("call.started")
+        record = started.record
+        if record.settled:
+            return recorded(record)
         try:
-            self._reserve(record, asked)
+            self._reserve(record, asked, budget)
         except BudgetSpent as error:
             if record.kind == "root":
                 raise
-            return self._finish(
-                record, None, Settled(False, f"{error.message} ({error.hint})"), "refused", counted=False
-            )
+            refused = Settled(False, f"{error.message} ({error.hint})")
+            return await self._finish(started, asked, budget, None, refused, counted=False)
         try:
-            return self._with_fallbacks(record, asked)
+            return await self._merged(started, asked, budget)
         except BaseException:
-            self._rt.budget.settle(record.id, None, 0, counted=False)
+            budget.settle(record.id, None, 0, counted=False)
             raise
 
-    def _with_fallbacks(self, record: CallRecord, asked: Asked) -> Settled:
+    async def _merged(self, started: Started, asked: Asked, budget: Budget) -> Settled:
+        """Wait for the same request of another rollout if one is in flight, else make it.
+
+        Equal prompts within one cell are different calls on purpose (a vote), unless the task says `reuse`.
+        """
+        if asked.key.kind != "llm":
+            return await self._with_fallbacks(started, asked, budget)
+        question = (asked.key.args_hash, 0 if self._rt.task.reuse else asked.key.n)
+        while (leader := self._flying.get(question)) is not None:
+            try:
+                outcome = shared(await asyncio.shield(leader))
+            except Stopped:  # its rollout was stopped, not this one
+                await asyncio.sleep(0)
+                continue
+            return await self._finish(started, asked, budget, None, outcome)
+        flight = self._flying[question] = asyncio.get_running_loop().create_future()
+        try:
+            outcome = await self._with_fallbacks(started, asked, budget)
+        except BaseException as error:
+            del self._flying[question]
+            flight.set_exception(Stopped("stopped") if isinstance(error, asyncio.CancelledError) else error)
+            flight.exception()  # nobody need be waiting for it
+            raise
+        del self._flying[question]
+        flight.set_result(outcome)
+        return outcome
+
+    async def _with_fallbacks(self, started: Started, asked: Asked, budget: Budget) -> Settled:
         """Ask the model, and when it cannot be had the task's fallbacks in turn; raises what the last one raises."""
         *others, last = [asked.spec, *(f for f in self._rt.task.models.fallbacks if f != asked.spec)]
         for spec in others:
             try:
-                return self._with_model(record, asked.request, spec, last=False)
+                return await self._with_model(started, asked, spec, budget, last=False)
             except ProviderError as error:
                 self._rt.tell("fallback", model=spec.model, why=error.message)
-        return self._with_model(record, asked.request, last, last=True)
+                started = Started(started.record, fresh=False)
+        return await self._with_model(started, asked, last, budget, last=True)
 
-    def _with_model(self, record: CallRecord, request: ModelRequest, spec: ModelSpec, last: bool) -> Settled:
+    async def _with_model(self, started: Started, asked: Asked, spec: ModelSpec, budget: Budget, last: bool) -> Settled:
         """Ask one model, again and again as long as that can help; raises when it cannot be had."""
-        waited, tries = 0.0, 0
+        record, waited, tries = started.record, 0.0, 0
         while True:
             tries += 1
-            number = self._rt.journal.write(lambda c: journal_calls.begin_attempt(c, record.id, self._rt.clock()))
             try:
-                with self._slots:
-                    reply = self._rt.models.get(spec).complete(request)
+                async with self._slots_of(spec).slot(record.rollout):
+                    budget.check_cancelled()
+                    number = started.number or await self._book.attempt(started)
+                    reply = await self._rt.models.get(spec).acomplete(asked.request)
             except ProviderError as error:
-                delay = self._after_failure(record, number, error, tries, waited, last)
+                started = Started(record, fresh=False)
+                delay = await self._after_failure(record, number, error, tries, waited, last)
                 if delay is None:
-                    return self._finish(record, None, Settled(False, error.message), "refused")
+                    failed = Settled(False, error.message)
+                    return await self._finish(started, asked, budget, None, failed)
                 waited += delay
                 continue
             crash_point("model.returned" if record.kind == "root" else "call.returned")
-            return self._finish(record, number, _as_settled(reply, record.id), "ok")
+            return await self._finish(started, asked, budget, number, as_settled(reply, record.id))
 
-    def _after_failure(
+    async def _after_failure(
         self, record: CallRecord, number: int, error: ProviderError, tries: int, waited: float, last: bool
     ) -> float | None:
         """Journal a failed attempt and wait before the next one; returns the seconds waited.
@@ -153,9 +167,7 @@ class CallBroker:
         failure, so that a resumed run asks again; it raises, as does all that only a person can mend.
         """
         result = "free" if error.free else "ambiguous" if error.retryable else "refused"
-        self._rt.journal.write(
-            lambda c: journal_calls.end_attempt(c, record.id, number, self._rt.clock(), result, error.message)
-        )
+        await self._book.failed(record, number, result, error.message)
         patience = self._rt.task.limits.max_wait if last else min(self._rt.task.limits.max_wait, _PATIENCE)
         delay = next_delay(error, tries, waited, patience, self._rng) if error.retryable else None
         if delay is None:
@@ -163,74 +175,48 @@ class CallBroker:
                 return None
             raise error
         self._rt.tell("waiting", seconds=delay, why=error.message, model=record.model)
-        self._rt.pause(delay)
+        await self._pause(delay)
         return delay
 
-    def _reserve(self, record: CallRecord, asked: Asked) -> None:
-        prompt = sum(count_tokens(m.content) for m in asked.request.messages)
+    async def _pause(self, seconds: float) -> None:
+        until = self._loop.time() + seconds
+        while (left := until - self._loop.time()) > 0:
+            if self._rt.stop.is_set() or self._rt.now.is_set():
+                raise Stopped("stopped while waiting for a model", "go on with `rlm-agent resume`")
+            await asyncio.sleep(min(left, _GLANCE))
+
+    def _reserve(self, record: CallRecord, asked: Asked, budget: Budget) -> None:
+        prompt = sum(upper_bound(m.content) for m in asked.request.messages)
         out = asked.request.max_tokens or DEFAULT_MAX_TOKENS
         price = asked.spec.price or {}
         usd = (prompt * price.get("input", 0.0) + out * price.get("output", 0.0)) / 1e6
-        self._rt.budget.reserve(record.id, usd, prompt + out)
+        budget.reserve(record.id, usd, prompt + out)
 
-    def _finish(
-        self, record: CallRecord, number: int | None, outcome: Settled, result: str, counted: bool = True
+    async def _finish(
+        self,
+        started: Started,
+        asked: Asked,
+        budget: Budget,
+        number: int | None,
+        outcome: Settled,
+        counted: bool = True,
     ) -> Settled:
-        now = self._rt.clock()
-
-        def settle(connection: Any) -> None:
-            if number is not None:
-                journal_calls.end_attempt(
-                    connection, record.id, number, now, result, "" if outcome.ok else outcome.text
-                )
-            journal_calls.set_call(
-                connection,
-                record.id,
-                state="done",
-                ok=int(outcome.ok),
-                outcome=msgspec.msgpack.encode(outcome),
-                tokens_in=outcome.tokens_in,
-                tokens_out=outcome.tokens_out,
-                cost_usd=outcome.cost_usd if outcome.ok else 0.0,
-                ended_at=now,
-            )
-
-        self._rt.journal.write(settle)
-        self._rt.budget.settle(record.id, outcome.cost_usd, outcome.tokens_in + outcome.tokens_out, counted)
+        record, tokens = started.record, outcome.tokens_in + outcome.tokens_out
+        await self._book.settle(record, number, outcome, asked)
+        budget.settle(record.id, outcome.cost_usd, tokens, counted)
         crash_point("call.done")
-        self._rt.tell(
-            "call",
-            kind=record.kind,
-            ok=outcome.ok,
-            tokens=outcome.tokens_in + outcome.tokens_out,
-            usd=outcome.cost_usd,
-        )
+        self._rt.tell("call", kind=record.kind, ok=outcome.ok, tokens=tokens, usd=outcome.cost_usd)
         return outcome
 
-
-def _as_settled(reply: ModelReply, call_id: str) -> Settled:
-    return Settled(
-        True,
-        reply.text,
-        reply.reasoning,
-        reply.finish,
-        reply.tokens_in,
-        reply.tokens_out,
-        reply.cost_usd,
-        call_id,
-    )
+    def _slots_of(self, spec: ModelSpec) -> FairSlots:
+        key = msgspec.json.encode(spec, order="deterministic")
+        if key not in self._slots:
+            self._slots[key] = FairSlots(lambda: spec.concurrency or self._rt.task.limits.concurrency)
+        return self._slots[key]
 
 
-def _recorded(record: CallRecord) -> Settled:
-    return msgspec.msgpack.decode(record.outcome or b"", type=Settled)
-
-
-def _excerpt(request: ModelRequest) -> bytes:
-    """Keep what was asked readable in the journal without a copy of large slices of the context."""
-    kept = [
-        m.content
-        if len(m.content) <= 8192
-        else f"{m.content[:4096]}\n… [{len(m.content) - 8192} characters] …\n{m.content[-4096:]}"
-        for m in request.messages
-    ]
-    return msgspec.msgpack.encode(kept)
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

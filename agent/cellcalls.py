@@ -6,34 +6,30 @@ that a cell that runs again meets the same keys.
 
 from __future__ import annotations
 
-import json
+import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Annotated, Any
 
 import msgspec
 
-from agent.calls import Asked, CallBroker, hash_args
+from agent import subcalls
+from agent.asked import Asked, hash_args, hash_request
+from agent.budget import Grant
+from agent.children import ChildRequest, run_children
 from agent.errors import AgentError
 from agent.lookback import look_back
 from agent.milestones import Milestones
 from agent.models.base import Message, ModelRequest, ModelSpec
-from agent.runtime import Runtime
+from agent.runtime import in_thread
+from agent.scope import Scope
+from agent.toolcalls import call_tool
 from state import steps
-from state.records import CallKey, RolloutRecord
+from state.records import CallKey
 
 _Number = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
-StartChildren = Callable[[list["ChildRequest"]], list[dict[str, Any]]]
-
-
-class ChildRequest(msgspec.Struct, frozen=True):
-    """A child rollout that a cell asks for; `context` is {"refs": …} or {"value": …}."""
-
-    key: CallKey
-    prompt: str
-    context: dict[str, Any] | None
-    spec: ModelSpec
 
 
 class _Llm(msgspec.Struct, frozen=True):
@@ -48,6 +44,13 @@ class _Rlm(msgspec.Struct, frozen=True):
     prompts: list[str]
     contexts: list[dict[str, Any] | None]
     model: str | None = None
+    limits: Grant | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
 
 
 class _Commit(msgspec.Struct, frozen=True):
@@ -61,92 +64,164 @@ class _Context(msgspec.Struct, frozen=True):
     log: _Number | None = None
     metadata: str | None = None
     step: _Number | None = None
+    child: str | None = None
     offset: _Number = 0
 
 
+class _Nothing(msgspec.Struct, frozen=True):
+    pass
+
+
 #: The arguments of each kind of call. They come out of the sandbox, so they are checked before anything is journaled.
-_ARGUMENTS: dict[str, Any] = {"llm": _Llm, "rlm": _Rlm, "commit": _Commit, "context": _Context}
+_ARGUMENTS: dict[str, Any] = {
+    "llm": _Llm,
+    "rlm": _Rlm,
+    "tool": _Tool,
+    "commit": _Commit,
+    "context": _Context,
+    "budget": _Nothing,
+    "history": _Nothing,
+}
 
 
 class CellCalls:
-    """Serves the calls of one run of one cell. Called from many threads at once."""
+    """Serves the calls of one run of one cell."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        broker: CallBroker,
-        rollout: RolloutRecord,
-        step: int,
-        milestones: Milestones | None,
-        start_children: StartChildren,
-    ) -> None:
-        self._rt, self._broker, self._rollout, self._step = runtime, broker, rollout, step
-        self._milestones, self._start_children = milestones, start_children
+    def __init__(self, scope: Scope, step: int, milestones: Milestones | None) -> None:
+        self._scope, self._rt, self._step, self._milestones = scope, scope.runtime, step, milestones
         self._seen: Counter[tuple[str, str]] = Counter()
-        self._lock = threading.Lock()
-        self._commits = threading.Lock()
+        self._counting, self._commits = threading.Lock(), threading.Lock()
+        #: what this cell's children may spend; cancelling it cancels them
+        self._children = scope.budget.child(Grant())
 
-    def __call__(self, kind: str, args: dict[str, Any]) -> Any:
-        """Answer a call; a mistake in its arguments becomes a failed outcome, not an error of the host."""
-        method = getattr(self, f"on_{kind}", None)
-        if method is None:
-            return _failed(f"unknown call {kind!r}")
+    def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
+        """Answer a call. A mistake in its arguments becomes a failed outcome, not an error of the host.
+
+        Called on one thread, in the order in which the cell asked: so keys are given in that order too.
+        """
+        shape = _ARGUMENTS.get(kind)
+        if shape is None:
+            return _now(_failed(f"unknown call {kind!r}"))
         try:
-            if kind in _ARGUMENTS:
-                msgspec.convert(args, _ARGUMENTS[kind])
-            return method(args)
-        except (TypeError, KeyError, ValueError) as error:
-            return _failed(f"{kind}: {type(error).__name__}: {error}")
+            checked = msgspec.convert(args, shape)
+        except (TypeError, ValueError) as error:
+            return _now(_failed(f"{kind}: {error}"))
+        future: Future[Any] = getattr(self, f"_{kind}")(checked)
+        return future
 
-    def on_llm(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+    def cancel(self) -> None:
+        """Stop the children that this cell started: their cell is going to run again, or never."""
+        self._children.cancel()
+
+    def close(self) -> None:
+        """Let go of what was kept for the children."""
+        self._children.end()
+
+    def _llm(self, args: _Llm) -> Future[Any]:
         """Settle a batch of sub-calls."""
-        spec = self._spec(args.get("model"))
-        asked = [self._asked(spec, prompt, args) for prompt in args["prompts"]]
-        self._rt.tell("subcalls", count=len(asked))
-        outcomes = self._broker.ask(asked)
-        return [_outcome(o.ok, o.text, args.get("schema")) for o in outcomes]
+        spec, tools = self._spec(args.model), self._rt.tools.of_subcalls()
+        system = (Message("system", args.system),) if args.system else ()
+        asked = []
+        for prompt in args.prompts:
+            request = ModelRequest(
+                (*system, Message("user", prompt)),
+                max_tokens=args.max_tokens,
+                schema=args.schema,
+                tools=tuple(tool.spec() for tool in tools),
+            )
+            asked.append(Asked(self._key("llm", hash_request(spec, request)), spec, request))
+        return self._scope.broker.submit(self._answers(asked))
 
-    def on_rlm(self, args: dict[str, Any]) -> Any:
+    async def _answers(self, asked: Sequence[Asked]) -> list[dict[str, Any]]:
+        """Settle all sub-calls of a batch, and tell how it goes."""
+        done, failed, total = 0, 0, len(asked)
+
+        async def one(item: Asked) -> dict[str, Any]:
+            nonlocal done, failed
+            outcome = await subcalls.answer(self._scope, item, self._run_tool)
+            done, failed = done + 1, failed + (not outcome["ok"])
+            self._rt.tell("batch", done=done, failed=failed, total=total, depth=self._scope.rollout.depth)
+            return outcome
+
+        outcomes = await asyncio.gather(*map(one, asked), return_exceptions=True)
+        for outcome in outcomes:  # only when all are done: what was paid for is recorded first
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes  # type: ignore[return-value]
+
+    def _rlm(self, args: _Rlm) -> Future[Any]:
         """Run children; at the depth limit each is a plain sub-call over its prompt."""
-        if self._rollout.depth + 1 > self._rt.task.limits.depth:
-            prompts = [_with_inline(p, c) for p, c in zip(args["prompts"], args["contexts"], strict=True)]
-            return self.on_llm({"prompts": prompts, "model": args.get("model")})
-        for context in args["contexts"]:
+        if len(args.contexts) != len(args.prompts):
+            return _now(_failed(f"rlm: {len(args.prompts)} prompts but {len(args.contexts)} contexts"))
+        for context in args.contexts:
             if problem := self._outside(context):
-                return _failed(problem)
-        spec = self._spec(args.get("model"))
+                return _now(_failed(problem))
+        if self._scope.rollout.depth + 1 > self._rt.task.limits.depth:
+            try:
+                prompts = [_with_inline(p, c) for p, c in zip(args.prompts, args.contexts, strict=True)]
+            except (OSError, ValueError) as error:
+                return _now(_failed(f"rlm: {error}"))
+            return self._llm(_Llm(prompts, args.model))
+        spec = self._spec(args.model)
         wanted = [
-            ChildRequest(self._key("rlm", prompt, context, spec.model), prompt, context, spec)
-            for prompt, context in zip(args["prompts"], args["contexts"], strict=True)
+            ChildRequest(self._key("rlm", hash_args(prompt, context, spec.model)), prompt, context, spec, args.limits)
+            for prompt, context in zip(args.prompts, args.contexts, strict=True)
         ]
-        return self._start_children(wanted)
+        return in_thread(lambda: run_children(self._scope, self._children, wanted), "children")
 
-    def on_commit(self, args: dict[str, Any]) -> dict[str, Any]:
+    def _tool(self, args: _Tool) -> Future[Any]:
+        """Run one of the user's own functions."""
+        tools = {tool.name: tool for tool in self._rt.tools.of_rollout(self._scope.rollout.depth)}
+        if args.name not in tools:
+            return _now(_failed(f"there is no tool {args.name!r}"))
+        key = self._key("tool", hash_args(args.name, args.args, args.kwargs))
+        tool = tools[args.name]
+        return in_thread(lambda: msgspec.structs.asdict(call_tool(self._rt, key, tool, args.args, args.kwargs)), "tool")
+
+    async def _run_tool(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Run a tool that a sub-call asked for."""
+        tools = {tool.name: tool for tool in self._rt.tools.of_subcalls()}
+        if name not in tools:
+            return _failed(f"there is no tool {name!r}; there are {', '.join(tools)}")
+        key = self._key("tool", hash_args(name, args, kwargs))
+        work: Future[Any] = in_thread(lambda: call_tool(self._rt, key, tools[name], args, kwargs), "tool")
+        return msgspec.structs.asdict(await asyncio.wrap_future(work))
+
+    def _commit(self, args: _Commit) -> Future[Any]:
         """Record a milestone."""
-        if self._milestones is None:
-            return _failed("COMMIT: only the root rollout commits; return what you found as your answer")
-        summary, contribution = args["summary"], args.get("contribution") or ""
-        with self._commits:
-            return _ok(self._milestones.commit(self._key("commit", summary, contribution), summary, contribution))
+        milestones = self._milestones
+        if milestones is None:
+            return _now(_failed("COMMIT: only a task's root commits; return what you found as your answer"))
+        summary, contribution = args.summary, args.contribution or ""
+        key = self._key("commit", hash_args(summary, contribution))
 
-    def on_context(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Look back into commits, log and steps."""
-        return _ok(look_back(self._rt, self._rollout.id, args))
+        def commit() -> dict[str, Any]:
+            with self._commits:
+                return _ok(milestones.commit(key, summary, contribution))
 
-    def on_budget(self, _args: dict[str, Any]) -> dict[str, Any]:
+        return in_thread(commit, "commit")
+
+    def _context(self, args: _Context) -> Future[Any]:
+        """Look back into commits, log, steps and children."""
+
+        def look() -> dict[str, Any]:
+            try:
+                return _ok(look_back(self._rt, self._scope.rollout.id, msgspec.structs.asdict(args)))
+            except (ValueError, KeyError) as error:
+                return _failed(f"CONTEXT: {error}")
+
+        return in_thread(look, "context")
+
+    def _budget(self, _args: _Nothing) -> Future[Any]:
         """Tell what is left."""
-        return _ok(self._rt.budget.left(self._step))
+        return _now(_ok({"steps": self._rt.task.limits.steps - self._step, **self._scope.budget.left()}))
 
-    def on_history(self, _args: dict[str, Any]) -> dict[str, Any]:
+    def _history(self, _args: _Nothing) -> Future[Any]:
         """Return all earlier steps in full."""
-        rows = self._rt.journal.read(lambda c: steps.steps_between(c, self._rollout.id, 1, self._step - 1))
-        return _ok(
-            [
-                {"step": r.seq, "reply": r.reply, "cell": r.cell, "observation": r.observation}
-                for r in rows
-                if r.state == "done"
-            ]
-        )
+        rollout, last = self._scope.rollout.id, self._step - 1
+        rows = self._rt.journal.read(lambda c: steps.steps_between(c, rollout, 1, last))
+        fields = ("reply", "cell", "observation")
+        return _now(_ok([{"step": r.seq, **{f: getattr(r, f) for f in fields}} for r in rows if r.state == "done"]))
 
     def _outside(self, context: dict[str, Any] | None) -> str:
         """Say which reference leaves the task's material; an empty string when none does."""
@@ -158,20 +233,16 @@ class CellCalls:
             check_refs(self._rt.manifest, [tuple(ref) for ref in context["refs"]])
         except AgentError as error:
             return error.message
+        except (TypeError, ValueError) as error:
+            return f"rlm: these are no references: {error}"
         return ""
 
-    def _asked(self, spec: ModelSpec, prompt: str, args: dict[str, Any]) -> Asked:
-        system, tokens, schema = args.get("system"), args.get("max_tokens"), args.get("schema")
-        messages = ((Message("system", system),) if system else ()) + (Message("user", prompt),)
-        key = self._key("llm", prompt, spec.model, system, tokens, schema)
-        return Asked(key, spec, ModelRequest(messages, max_tokens=tokens, schema=schema))
-
-    def _key(self, kind: str, *arguments: Any) -> CallKey:
-        digest = hash_args(*arguments)
-        with self._lock:
+    def _key(self, kind: str, digest: str) -> CallKey:
+        """Return the key of the next call like this."""
+        with self._counting:
             n = self._seen[kind, digest]
             self._seen[kind, digest] += 1
-        return CallKey(self._rollout.id, self._step, kind, digest, n)
+        return CallKey(self._scope.rollout.id, self._step, kind, digest, n)
 
     def _spec(self, model: str | None) -> ModelSpec:
         """Return the sub model, or the task's model of that name; others get the sub model's settings."""
@@ -184,15 +255,6 @@ class CellCalls:
         return ModelSpec(model)
 
 
-def _outcome(ok: bool, text: str, schema: dict[str, Any] | None) -> dict[str, Any]:
-    if not ok or schema is None:
-        return {"ok": ok, "value": text}
-    try:
-        return _ok(json.loads(text))
-    except ValueError:
-        return _failed(f"the reply is not the JSON that was asked for: {text[:200]!r}")
-
-
 def _with_inline(prompt: str, context: dict[str, Any] | None) -> str:
     if context is None:
         return prompt
@@ -203,6 +265,12 @@ def _with_inline(prompt: str, context: dict[str, Any] | None) -> str:
     else:
         text = str(context["value"])
     return f"{prompt}\n\n{text}"
+
+
+def _now(value: Any) -> Future[Any]:
+    done: Future[Any] = Future()
+    done.set_result(value)
+    return done
 
 
 def _ok(value: Any) -> dict[str, Any]:

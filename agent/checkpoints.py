@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agent.repl.host import Repl, Snapshot
-from agent.runtime import Runtime
+from agent.scope import Scope
 from agent.testing import crash_point
 from state import steps
 from state.records import StepRecord
@@ -33,10 +33,11 @@ class Namespace(msgspec.Struct, frozen=True):
 
 
 class Checkpoints:
-    """The checkpoints of one rollout. `tree` is whether it works in the workspace's tree (the root does)."""
+    """The checkpoints of one rollout."""
 
-    def __init__(self, runtime: Runtime, rollout: str, tree: bool) -> None:
-        self._rt, self._rollout, self._tree = runtime, rollout, tree
+    def __init__(self, scope: Scope) -> None:
+        self._rt, self._rollout, self._tree = scope.runtime, scope.rollout.id, scope.has_tree
+        self._keep_last = scope.has_tree or scope.persistent
         self._known: set[str] = set()
         self._cost = 0.0
         self._compute_since = 0.0
@@ -50,7 +51,10 @@ class Checkpoints:
         self, repl: Repl, step: StepRecord, before: StepRecord | None, compute_s: float, **fields: Any
     ) -> StepRecord:
         """Make the step durable as `done` and return it; `before` is the step before it, `fields` what the cell did."""
-        stored, values, base = self._namespace(repl, step.seq, before, compute_s)
+        ended = (
+            fields.get("answer") is not None and not self._keep_last
+        )  # nothing that comes after it needs the variables
+        stored, values, base = _none(before) if ended else self._namespace(repl, step.seq, before, compute_s)
         tree, commit = None, None
         if self._tree:
             workspace = self._rt.workspace
@@ -84,8 +88,7 @@ class Checkpoints:
         crash_point("step.done")
         if commit is not None:
             self._rt.workspace.move_ref(self.ref, commit, before.commit if before is not None else None)
-            crash_point("step.ref_moved")
-            self._rt.journal.write(lambda c: steps.set_step(c, self._rollout, step.seq, ref_pending=0))
+            crash_point("step.ref_moved")  # the next step's plan notes it: a commit of its own would cost an fsync
         return done
 
     def restore_namespace(
@@ -103,7 +106,7 @@ class Checkpoints:
             row = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout, base))
             found = msgspec.msgpack.decode((row and row.namespace) or b"", type=Namespace)
             values = self._rt.journal.read(lambda c: steps.load_values(c, list(set(found.shas.values()))))
-            lost = found.lost | repl.restore(found.shas, values)
+            lost = found.lost | (repl.restore(found.shas, values) if found.shas else {})
             self._known = set(values)
             since = base + 1
         if last is not None:
@@ -125,6 +128,10 @@ class Checkpoints:
         self._known = set(taken.shas.values())
         crash_point("checkpoint.blobs")
         return msgspec.msgpack.encode(Namespace(taken.shas, taken.lost)), taken.values, seq
+
+
+def _none(before: StepRecord | None) -> tuple[bytes | None, dict[str, bytes], int | None]:
+    return None, {}, before.base if before is not None else None
 
 
 def _thin(connection: Any) -> None:

@@ -1,79 +1,110 @@
 """Child rollouts: the same loop, one level deeper, each settled once by the call that started it.
 
-A child is found again by its call, so a cell that runs again continues it under the same id; a child that ended returns its
-recorded answer.
+A child is found again by its call, so a cell that runs again continues it under the same id and with what is left of its
+grant; a child that ended returns its recorded answer. Its answer arrives folded: the text, and a pointer to its trajectory.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from ulid import ULID
 
-from agent.calls import CallBroker, Settled
-from agent.cellcalls import ChildRequest
+from agent.asked import Settled, recorded
+from agent.budget import Budget, Grant
 from agent.errors import BudgetSpent
+from agent.models.base import ModelSpec
 from agent.outcome import Outcome
-from agent.runtime import Runtime
+from agent.runtime import in_thread
+from agent.scope import Scope
 from state import calls as journal_calls
-from state import runs
-from state.records import CallRecord, RolloutRecord
+from state import runs, steps
+from state.records import CallKey, CallRecord, RolloutRecord, StepRecord
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-AT_ONCE = 8  # REPL processes of one batch
+#: Children with a REPL at once, for each depth: a parent that waits never holds what its own children need.
+AT_ONCE = 32
+_places: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(AT_ONCE))
 
 
-def run_children(
-    runtime: Runtime, broker: CallBroker, parent: RolloutRecord, wanted: list[ChildRequest]
-) -> list[dict[str, Any]]:
+class ChildRequest(msgspec.Struct, frozen=True):
+    """A child rollout that a cell asks for; `context` is {"refs": …} or {"value": …}, `grant` what it may use at most."""
+
+    key: CallKey
+    prompt: str
+    context: dict[str, Any] | None
+    spec: ModelSpec
+    grant: Grant | None = None
+
+
+def run_children(parent: Scope, budget: Budget, wanted: Sequence[ChildRequest]) -> list[dict[str, Any]]:
     """Run the children of one `rlm_query` call and return their outcomes in order.
 
-    Raises `Stopped` or a provider error when the run has to end; the children go on when it is resumed.
+    `budget` is what they may spend together. Raises `Stopped` or a provider error when the run has to end, once all have
+    stopped; the children go on when it is resumed.
     """
-    if len(wanted) == 1:
-        return [_run_child(runtime, broker, parent, wanted[0])]
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="child") as pool:
-        futures = [pool.submit(_run_child, runtime, broker, parent, w) for w in wanted]
-    return [future.result() for future in futures]
+    begun = parent.runtime.journal.write(lambda c: [_begin(parent, c, one) for one in wanted])
+    running = []
+    for one, (call, rollout) in zip(wanted, begun, strict=True):
+        scope = Scope(parent.runtime, parent.broker, rollout, one.spec, budget)
+        running.append(in_thread(partial(_run, scope, call), "child"))
+    wait(running)
+    return [future.result() for future in running]
 
 
-def _run_child(runtime: Runtime, broker: CallBroker, parent: RolloutRecord, wanted: ChildRequest) -> dict[str, Any]:
-    from agent.loop import Loop  # the loop starts children, and a child is a loop
-
-    call, rollout = runtime.journal.write(lambda c: _begin(runtime, c, parent, wanted))
+def _run(scope: Scope, call: CallRecord) -> dict[str, Any]:
+    """Take one child to its end, and settle its call."""
     if call.settled:
-        recorded = msgspec.msgpack.decode(call.outcome or b"", type=Settled)
-        return {"ok": recorded.ok, "value": recorded.text}
-    runtime.tell("child", rollout=rollout.id, depth=rollout.depth)
-    try:
-        outcome = Loop(runtime, broker, rollout, wanted.spec).run()
-    except BudgetSpent as error:
-        outcome = Outcome("budget", error.message)
+        return _answer(scope.rollout.id, recorded(call))
+    with _places[scope.rollout.depth]:
+        outcome = _work(scope)
     settled = Settled(outcome.kind == "done", outcome.answer if outcome.kind == "done" else _partial(outcome))
+    rollout, now = scope.rollout, scope.runtime.clock()
 
     def settle(connection: Connection) -> None:
         runs.end_rollout(connection, rollout.id, outcome.kind, outcome.reason, outcome.answer)
-        journal_calls.set_call(
-            connection,
-            call.id,
-            state="done",
-            ok=int(settled.ok),
-            outcome=msgspec.msgpack.encode(settled),
-            ended_at=runtime.clock(),
+        packed = msgspec.msgpack.encode(settled)
+        journal_calls.settle_calls(
+            connection, [{"id": call.id, "ok": int(settled.ok), "outcome": packed, "ended_at": now}]
         )
 
-    runtime.journal.write(settle)
-    return {"ok": settled.ok, "value": settled.text}
+    scope.runtime.journal.write(settle)
+    told = {"rollout": rollout.id, "depth": rollout.depth, "model": rollout.model}
+    scope.runtime.tell("child_done", **told, outcome=outcome.kind, reason=outcome.reason)
+    return _answer(rollout.id, settled)
 
 
-def _begin(
-    runtime: Runtime, connection: Connection, parent: RolloutRecord, wanted: ChildRequest
-) -> tuple[CallRecord, RolloutRecord]:
-    """Write the call's intent and the child's row, or find both."""
+def _work(scope: Scope) -> Outcome:
+    from agent.loop import Loop  # the loop starts children, and a child is a loop
+
+    rollout, journal = scope.rollout, scope.runtime.journal
+    grant = msgspec.msgpack.decode(rollout.grant, type=Grant) if rollout.grant else Grant()
+    spent, active = journal.read(lambda c: (journal_calls.spend(c, rollout.id), steps.seconds_worked(c, rollout.id)))
+    budget = scope.budget.child(grant, spent, active)
+    own = Scope(scope.runtime, scope.broker, rollout, scope.spec, budget)
+    try:
+        budget.check_cancelled()
+        budget.check_open()
+        told = {"rollout": rollout.id, "depth": rollout.depth, "model": rollout.model, "prompt": rollout.prompt}
+        scope.runtime.tell("child", **told)
+        return Loop(own).run()
+    except BudgetSpent as error:
+        return Outcome("budget", error.message)
+    finally:
+        budget.end()
+
+
+def _begin(parent: Scope, connection: Connection, wanted: ChildRequest) -> tuple[CallRecord, RolloutRecord]:
+    """Write the call's intent, the child's row and its step 0, or find them."""
+    runtime = parent.runtime
     epoch, now = runtime.journal.epoch or 0, runtime.clock()
     call = journal_calls.find_or_start(connection, wanted.key, str(ULID()), epoch, now, model=wanted.spec.model)
     found = runs.rollout_of_call(connection, call.id)
@@ -81,16 +112,27 @@ def _begin(
         return call, found
     rollout = RolloutRecord(
         id=str(ULID()),
-        parent=parent.id,
+        parent=parent.rollout.id,
         call_id=call.id,
-        depth=parent.depth + 1,
+        depth=parent.rollout.depth + 1,
         model=wanted.spec.model,
         prompt=wanted.prompt,
         context=msgspec.msgpack.encode(wanted.context) if wanted.context is not None else None,
         created_at=now,
+        grant=msgspec.msgpack.encode(wanted.grant) if wanted.grant is not None else None,
     )
     runs.create_rollout(connection, rollout)
+    steps.begin_step(connection, first_step(rollout.id, now))
     return call, rollout
+
+
+def first_step(rollout: str, now: float) -> StepRecord:
+    """Return step 0 of a rollout without a tree: nothing was done and its REPL holds no variables."""
+    return StepRecord(rollout, 0, "done", now, ended_at=now)
+
+
+def _answer(rollout: str, settled: Settled) -> dict[str, Any]:
+    return {"ok": settled.ok, "value": settled.text, "rollout": rollout}
 
 
 def _partial(outcome: Outcome) -> str:

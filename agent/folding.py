@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import msgspec
 from ulid import ULID
 
-from agent.calls import Asked, CallBroker, hash_args
+from agent.asked import Asked, hash_args
+from agent.calls import CallBroker
 from agent.models.base import Message, ModelRequest, ModelSpec
 from agent.prompt import render_step
 from agent.prompts import prompt

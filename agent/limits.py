@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.budget import grant_of
 from agent.errors import AgentError
 from agent.runtime import Runtime
 from agent.task import Limits, Task
@@ -54,7 +55,7 @@ def apply(runtime: Runtime, file: Path) -> None:
         return
     changed = {k: v for k, v in limits.model_dump().items() if v != getattr(runtime.task.limits, k)}
     runtime.task = runtime.task.model_copy(update={"limits": limits})
-    runtime.budget.limits = limits
+    runtime.budget.grant = grant_of(limits)
     runtime.journal.write(
         lambda c: runs.add_event(c, runtime.clock(), "limits", **limits.model_dump(exclude_none=True))
     )

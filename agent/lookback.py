@@ -10,7 +10,7 @@ from typing import Any
 
 from agent.prompt import render_step
 from agent.runtime import Runtime
-from state import steps
+from state import runs, steps
 from workspaces import gcc
 
 MAX_CHARS = 6000
@@ -22,11 +22,15 @@ def look_back(runtime: Runtime, rollout: str, args: dict[str, Any]) -> str:
     Raises ValueError, naming what there is, when something asked for does not exist.
     """
     offset = int(args.get("offset") or 0)
-    workspace = runtime.workspace
-    branch = args.get("branch") or workspace.head().branch
+    if args.get("child") is not None:
+        text = _child(runtime, str(args["child"]), args.get("step"))
+        return _page(text, offset, f"CONTEXT(child={args['child']!r}")
     if args.get("step") is not None:
-        text = _step(runtime, rollout, int(args["step"]))
-        return _page(text, offset, f"CONTEXT(step={args['step']}")
+        return _page(_step(runtime, rollout, int(args["step"])), offset, f"CONTEXT(step={args['step']}")
+    if runtime.tree is None:
+        raise ValueError("there is no workspace here; CONTEXT(step=n) shows a step, CONTEXT(child=id) a child")
+    workspace = runtime.tree
+    branch = args.get("branch") or workspace.head().branch
     if args.get("commit") is not None:
         return gcc.context_commit(workspace.path, branch, str(args["commit"]), MAX_CHARS, offset)
     if args.get("log") is not None:
@@ -44,6 +48,18 @@ def _step(runtime: Runtime, rollout: str, seq: int) -> str:
         last = runtime.journal.read(lambda c: steps.last_step(c, rollout))
         raise ValueError(f"there is no step {seq}; the last one is {last.seq if last else 0}")
     return render_step(row)
+
+
+def _child(runtime: Runtime, rollout: str, step: int | None) -> str:
+    """Show a child's trajectory, or one of its steps."""
+    record = runtime.journal.read(lambda c: runs.read_rollout(c, rollout))
+    if record is None:
+        raise ValueError(f"there is no child {rollout!r}; an answer of rlm_query has its id as .rollout")
+    if step is not None:
+        return _step(runtime, rollout, step)
+    rows = runtime.journal.read(lambda c: steps.steps_between(c, rollout, 1, 1 << 60))
+    head = f"child {rollout} ({record.outcome or 'not ended'}): {record.prompt}"
+    return "\n\n".join([head, *map(render_step, rows), f"answer: {record.answer or '(none)'}"])
 
 
 def _page(text: str, offset: int, call: str) -> str:

@@ -12,33 +12,31 @@ from typing import Any
 import msgspec
 
 from agent.acting import Acting
-from agent.calls import Asked, CallBroker, Settled
-from agent.cellcalls import ChildRequest
-from agent.children import run_children
+from agent.asked import Asked, Settled
 from agent.errors import BudgetSpent, ReplDied, Stopped
 from agent.folding import fold_when_due
 from agent.milestones import Milestones
-from agent.models.base import ModelRequest, ModelSpec
+from agent.models.base import ModelRequest
 from agent.observing import Observing
 from agent.outcome import Outcome
 from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
-from agent.runtime import Runtime
+from agent.scope import Scope
 from agent.testing import crash_point
 from state import calls as journal_calls
 from state import steps
-from state.records import CallKey, RolloutRecord, StepRecord
+from state.records import CallKey, StepRecord
 from state.recovery import plan_step
 
 
 class Loop:
     """One rollout."""
 
-    def __init__(self, runtime: Runtime, broker: CallBroker, rollout: RolloutRecord, spec: ModelSpec) -> None:
-        self._rt, self._broker, self._rollout, self._spec = runtime, broker, rollout, spec
-        self._milestones = Milestones(runtime, broker, rollout.id) if rollout.depth == 0 else None
-        self._acting = Acting(runtime, broker, rollout, self._milestones, self._children)
-        self._observing = Observing(runtime, rollout)
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
+        self._milestones = Milestones(scope.runtime, scope.broker, scope.rollout.id) if scope.has_tree else None
+        self._acting = Acting(scope, self._milestones)
+        self._observing = Observing(scope)
         self._events: list[str] = []
 
     def run(self) -> Outcome:
@@ -46,12 +44,15 @@ class Loop:
 
         Raises `Stopped` and provider errors: then nothing is lost and the same call goes on later.
         """
+        self._scope.budget.when_cancelled(self._acting.close)
         try:
             last, step = self._resume()
             while step is not None or (outcome := self._ending(last)) is None:
                 last = self._finish(step or self._plan(last), last)
                 step = None
             return outcome
+        except BudgetSpent as error:
+            return Outcome("budget", error.message, self._acting.partial)
         finally:
             self._acting.close()
 
@@ -61,11 +62,13 @@ class Loop:
         if newest is None or (newest.seq == 0 and newest.state != "done"):
             self._acting.begin(None, False)
             return self._acting.start_step(self._rt.clock()), None
+        if newest.answer is not None and newest.state == "done":
+            return newest, None  # it has ended; only its outcome is not written yet
         key = self._root_key(newest.seq)
         plan = plan_step(newest, self._rt.journal.read(lambda c: journal_calls.find_call(c, key)))
         before = self._read(plan.seq - 1)
         self._events += self._acting.begin(before, plan.rollback)
-        self._rt.tell("resumed", depth=self._rollout.depth, step=plan.seq, action=plan.action)
+        self._tell("resumed", step=plan.seq, action=plan.action)
         return before, newest if plan.action in ("ask", "run", "rerun") else None
 
     def _ending(self, last: StepRecord) -> Outcome | None:
@@ -75,6 +78,7 @@ class Loop:
         limits = self._rt.task.limits
         if self._rt.stop.is_set():
             raise Stopped("stopped after the step", "go on with `rlm-agent resume`")
+        self._scope.budget.check_cancelled()
         if last.seq >= limits.steps:
             return Outcome("budget", f"limits.steps: {limits.steps} steps are done", self._acting.partial)
         refused, errors = self._observing.failures()
@@ -84,53 +88,61 @@ class Loop:
             )
         if errors >= limits.errors:
             return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
-        try:
-            self._rt.budget.check_time()
-        except BudgetSpent as error:
-            return Outcome("budget", error.message, self._acting.partial)
+        self._scope.budget.check_time()
         return None
 
     def _plan(self, last: StepRecord) -> StepRecord:
-        """Fold what is due, assemble the prompt, write the step `planned`, then ask."""
+        """Fold what is due, assemble the prompt, write the step `asked` with its call's intent, and have the call settled."""
         seq = last.seq + 1
         self._events += self._acting.outside_changes(last)
-        fold_when_due(self._rt, self._broker, self._rollout.id, seq)
+        fold_when_due(self._rt, self._scope.broker, self._rollout.id, seq)
         if self._milestones is not None:
             self._milestones.commit_folds(seq)
         prompt = self._observing.prompt(seq, self._acting.describe_context(), self._events)
         self._events = []
-        step = StepRecord(self._rollout.id, seq, "planned", self._rt.clock(), prompt.hash, prompt.tokens)
-        self._rt.journal.write(lambda c: steps.plan_step(c, step))
+        step = StepRecord(self._rollout.id, seq, "asked", self._rt.clock(), prompt.hash, prompt.tokens)
         crash_point("step.planned")
-        self._rt.tell("step", depth=self._rollout.depth, step=seq, prompt_tokens=prompt.tokens)
-        return self._ask(step, prompt)
+        self._tell("step", step=seq, prompt_tokens=prompt.tokens)
+        self._ask(step, last, prompt)
+        return self._read(seq)
 
-    def _ask(self, step: StepRecord, prompt: Prompt) -> StepRecord:
-        """Write the step `asked` and settle its model call."""
-        self._set(step.seq, state="asked")
-        crash_point("step.asked")
+    def _ask(self, step: StepRecord, last: StepRecord, prompt: Prompt) -> None:
+        """Settle a step's model call: plan and intent in one transaction, reply and outcome in another."""
+
+        def intent(connection: Any) -> None:
+            steps.plan_step(connection, step)
+            if last.ref_pending:
+                steps.set_step(connection, last.rollout, last.seq, ref_pending=0)
+
         request = ModelRequest(prompt.messages, max_tokens=prompt.reserve)
-        self._broker.ask([Asked(self._root_key(step.seq), self._spec, request)])
-        return msgspec.structs.replace(step, state="asked")
+        key = self._root_key(step.seq)
+        asked = Asked(key, self._scope.spec, request, intent, lambda c, settled: self._replied(c, step.seq, settled))
+        self._scope.broker.ask([asked], self._scope.budget)
+        crash_point("step.replied")
+
+    def _replied(self, connection: Any, seq: int, settled: Settled) -> None:
+        cell = "\n\n".join(parse_cells(settled.text))
+        # With a tree, what a person changes between reply and cell must not be rolled back as the cell's doing.
+        state = "running" if cell and not self._scope.has_tree else "replied"
+        steps.set_step(connection, self._rollout.id, seq, state=state, reply=settled.text, cell=cell)
 
     def _finish(self, step: StepRecord, before: StepRecord) -> StepRecord:
         """Take a step from wherever it is to `done`."""
-        if step.state == "asked":
-            settled = self._broker.settled(self._root_key(step.seq))
-            assert settled is not None, "a step is `asked` only with its call settled here"
-            self._set(step.seq, state="replied", reply=settled.text, cell="\n\n".join(parse_cells(settled.text)))
-            crash_point("step.replied")
+        if step.state == "asked":  # an older version wrote the reply after the outcome
+            settled = self._scope.broker.settled(self._root_key(step.seq))
+            assert settled is not None, "a step is finished only with its call settled"
+            self._rt.journal.write(lambda c: self._replied(c, step.seq, settled))
             step = self._read(step.seq)
-            self._rt.tell("reply", depth=self._rollout.depth, step=step.seq, text=settled.text)
-            if problem := _reply_problem(settled):
-                return self._record(step, before, problem, failed=True)
+        self._tell("reply", step=step.seq, text=step.reply or "")
+        if not (step.reply or "").strip():
+            return self._record(step, before, self._empty_reply(step.seq), failed=True)
         blocks = parse_cells(step.reply or "")
         if not blocks:
             return self._without_cell(step, before)
         if step.state == "replied":
             self._set(step.seq, state="running")
             crash_point("step.running")
-        step = self._read(step.seq)
+            step = msgspec.structs.replace(step, state="running")
         result = self._acting.run_cell(step, before, blocks)
         crash_point("cell.finished")
         if result.answer is None and not result.failed and parse_final(step.reply or "") is not None:
@@ -170,11 +182,18 @@ class Loop:
             return self._record(step, before, told, failed=True) if told else self._finish(self._read(step.seq), before)
         if self._milestones is not None:
             self._milestones.write_files()
-        self._rt.tell("observation", depth=self._rollout.depth, step=step.seq, text=observation, failed=failed)
+        self._tell("observation", step=step.seq, text=observation, failed=failed)
         return done
 
-    def _children(self, wanted: list[ChildRequest]) -> list[dict[str, Any]]:
-        return run_children(self._rt, self._broker, self._rollout, wanted)
+    def _empty_reply(self, seq: int) -> str:
+        settled = self._scope.broker.settled(self._root_key(seq))
+        if settled is not None and settled.reasoning.strip():
+            return "Your reply was reasoning only, without text. Reply with a short thought and one ```repl block."
+        finish = settled.finish if settled is not None else "unknown"
+        return f"Your reply was empty (finish reason: {finish}). Reply with a short thought and one ```repl block."
+
+    def _tell(self, kind: str, **facts: Any) -> None:
+        self._rt.tell(kind, rollout=self._rollout.id, depth=self._rollout.depth, **facts)
 
     def _root_key(self, seq: int) -> CallKey:
         return CallKey(self._rollout.id, seq, "root", "", 0)
@@ -186,11 +205,3 @@ class Loop:
         row = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))
         assert row is not None
         return row
-
-
-def _reply_problem(settled: Settled) -> str:
-    if settled.text.strip():
-        return ""
-    if settled.reasoning.strip():
-        return "Your reply was reasoning only, without text. Reply with a short thought and one ```repl block."
-    return f"Your reply was empty (finish reason: {settled.finish}). Reply with a short thought and one ```repl block."

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from ulid import ULID
 
-from agent.calls import Asked, CallBroker
+from agent.asked import Asked
+from agent.calls import CallBroker
 from agent.models.base import Message, ModelRequest
 from agent.prompts import prompt
 from agent.repl.cells import parse_thought

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.prompt import Material, Prompt, assemble
-from agent.runtime import Runtime
+from agent.scope import Scope
 from state import runs, steps
-from state.records import FoldRecord, RolloutRecord, StepRecord
+from state.records import FoldRecord, StepRecord
 from workspaces import gcc
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Observing:
     """What one rollout sees: its prompts, and how it has been going."""
 
-    def __init__(self, runtime: Runtime, rollout: RolloutRecord) -> None:
-        self._rt, self._rollout = runtime, rollout
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
 
     def prompt(self, seq: int, context: str, events: list[str]) -> Prompt:
         """Assemble the prompt of step `seq`; `context` is a line about the material, `events` what happened since."""
@@ -57,17 +57,17 @@ class Observing:
         return self._rt.journal.read(read)
 
     def _roadmap(self) -> str:
-        return gcc.read_roadmap(self._rt.workspace.path) if self._rollout.depth == 0 else ""
+        return gcc.read_roadmap(self._rt.workspace.path) if self._scope.has_tree else ""
 
     def _environment(self, last: StepRecord | None, seq: int, context: str) -> str:
         rows = json.loads(last.variables or "[]") if last else []
         variables = ", ".join(f"{n} ({k}{f', {s}' if s >= 0 else ''})" for n, k, s in rows) or "none yet"
-        left = {k: v for k, v in self._rt.budget.left(seq).items() if v is not None}
+        left = {"steps": self._rt.task.limits.steps - seq, **self._scope.budget.left()}
         lines = [
             f"context: {context}",
             f"variables: {variables}",
-            "left: " + ", ".join(f"{v} {k}" for k, v in left.items()),
+            "left: " + ", ".join(f"{v:g} {k}" for k, v in left.items() if v is not None),
         ]
-        if self._rollout.depth == 0:
+        if self._scope.has_tree:
             lines.insert(0, f"branch: {self._rt.workspace.head().branch}")
         return "\n".join(lines)

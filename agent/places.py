@@ -13,19 +13,22 @@ import msgspec
 
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.runtime import Runtime
-from state.records import RolloutRecord
+from agent.scope import Scope
 from workspaces import gcc
 
 
-def launcher_for(runtime: Runtime, rollout: RolloutRecord, also: tuple[Path, ...] = ()) -> Launcher:
+def launcher_for(scope: Scope, also: tuple[Path, ...] = ()) -> Launcher:
     """Return the launcher of a rollout's sandbox; `also` are more paths that it shows read-only.
 
     Raises `SandboxError` when the task's kind of sandbox does not work here.
     """
-    task, workspace = runtime.task, runtime.workspace.path
-    writable, read_only = workspace, [workspace / ".git", gcc.make_branches_folder(workspace)]
-    if rollout.depth > 0:
-        writable, read_only = runtime.private / "scratch" / rollout.id, [workspace]
+    runtime, task = scope.runtime, scope.runtime.task
+    if scope.has_tree:
+        writable = runtime.workspace.path
+        read_only = [writable / ".git", gcc.make_branches_folder(writable)]
+    else:
+        writable = runtime.private / "scratch" / scope.rollout.id
+        read_only = [runtime.tree.path] if runtime.tree is not None else []
         writable.mkdir(parents=True, exist_ok=True)
     spec = SandboxSpec(
         kind=task.sandbox.kind,
@@ -43,18 +46,53 @@ def context_paths(runtime: Runtime) -> tuple[Path, ...]:
     return tuple(item.path for item in runtime.task.context)
 
 
-def context_frame(runtime: Runtime, rollout: RolloutRecord) -> dict[str, Any]:
-    """Return what the REPL is given as `context`: the task's manifest, or a child's references or value.
+def init_frame(scope: Scope) -> dict[str, Any]:
+    """Return what the REPL is given at its start: the context, the user's tools and values, and what it does without.
 
     Raises ValueError when a child's references leave the task's material.
     """
-    if rollout.depth == 0:
-        return {"manifest": msgspec.to_builtins(runtime.manifest)}
-    if rollout.context is None:
-        return {"value": ""}
-    frame: dict[str, Any] = msgspec.msgpack.decode(rollout.context)
+    tools, depth = scope.runtime.tools, scope.rollout.depth
+    return {
+        "context": context_frame(scope),
+        "contexts": scope.frame.get("contexts", {}),
+        "tools": [[tool.name, tool.description] for tool in tools.of_rollout(depth)],
+        "values": {**tools.values(depth), **scope.frame.get("values", {})},
+        "remove": [] if scope.has_tree else ["COMMIT"],
+    }
+
+
+def context_frame(scope: Scope) -> dict[str, Any]:
+    """Return what becomes `context`: the rollout's own references or value, else, at the root, the task's manifest."""
+    if scope.rollout.context is None:
+        return {"manifest": msgspec.to_builtins(scope.runtime.manifest)} if scope.rollout.depth == 0 else {"value": ""}
+    frame: dict[str, Any] = msgspec.msgpack.decode(scope.rollout.context)
     if "refs" in frame:
         from agent.context.manifest import check_refs
 
-        check_refs(runtime.manifest, [tuple(ref) for ref in frame["refs"]])
+        check_refs(scope.runtime.manifest, [tuple(ref) for ref in frame["refs"]])
     return frame
+
+
+def describe(frame: dict[str, Any]) -> str:
+    """Say in one line what stands in `context` and how large it is."""
+    if "manifest" in frame:
+        docs = frame["manifest"]["docs"]
+        return f"{len(docs)} documents, {_size(sum(doc['size'] for doc in docs))}" if docs else "empty"
+    if "refs" in frame:
+        refs = frame["refs"]
+        return f"{len(refs)} slices of documents, {_size(sum(end - start for _, start, end in refs))}"
+    value = frame.get("value", "")
+    if isinstance(value, str):
+        return f"a text of {_size(len(value))}" if value else "empty"
+    items = f" of {len(value)} items" if isinstance(value, (list, dict)) else ""
+    return f"a {type(value).__name__}{items}, {_size(len(msgspec.json.encode(value)))}"
+
+
+def _size(characters: int) -> str:
+    tokens = characters // 4
+    shown = f"{tokens}" if tokens < 10_000 else f"{tokens // 1000}k" if tokens < 10_000_000 else f"{tokens // 10**6}M"
+    return (
+        f"{characters / 1e6:.1f} MB, about {shown} tokens"
+        if characters >= 100_000
+        else f"{characters} characters, about {shown} tokens"
+    )

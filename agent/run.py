@@ -16,7 +16,7 @@ import msgspec
 from ulid import ULID
 
 from agent import home
-from agent.budget import Budget
+from agent.budget import Budget, grant_of
 from agent.calls import CallBroker
 from agent.context.manifest import ContextSource, build_manifest
 from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped, UsageError
@@ -27,8 +27,10 @@ from agent.models.registry import ModelPool
 from agent.outcome import Outcome
 from agent.recover import recover_refs
 from agent.runtime import Runtime, Watcher, silent
+from agent.scope import Scope
 from agent.task import Clone, Task
 from agent.testing import crash_point
+from agent.tools import load_tools
 from state import calls as journal_calls
 from state import runs, steps
 from state.errors import JournalError
@@ -57,8 +59,7 @@ def prepare(task: Task, path: Path) -> list[str]:
 
     Raises `RunHeld` when another process works on the run, `NotAWorkspace` when the folder holds something else.
     """
-    if task.tools:
-        raise UsageError("tools: this version cannot run a task's own tools yet", "take `tools:` out of the task file")
+    load_tools(task.tools)
     clone = task.workspace.clone if isinstance(task.workspace, Clone) else None
     Workspace.create(path, goal=task.goal, name=task.name, clone=clone).close()
     lock = RunLock(path / ".rlm-agent" / "lock")
@@ -127,11 +128,9 @@ def _loop(runtime: Runtime, broker: CallBroker, root: RolloutRecord) -> Outcome:
     for spec in (models.root, models.sub, models.fold):
         runtime.models.get(spec).check()
     try:
-        return Loop(runtime, broker, root, models.root).run()
+        return Loop(Scope(runtime, broker, root, models.root, runtime.budget)).run()
     except Stopped as stopped:
         return Outcome("stopped", stopped.message)
-    except BudgetSpent as spent:
-        return Outcome("budget", spent.message)
 
 
 def _assemble(path: Path, journal: Journal, workspace: Workspace, run: RunRecord, watcher: Watcher) -> Runtime:
@@ -141,11 +140,13 @@ def _assemble(path: Path, journal: Journal, workspace: Workspace, run: RunRecord
     return Runtime(
         run=run.id,
         task=task,
+        private=path / ".rlm-agent",
         journal=journal,
-        workspace=workspace,
+        tree=workspace,
         models=ModelPool(task.directory),
-        budget=Budget(task.limits, spent, run.active_s, time.time),
+        budget=Budget(grant_of(task.limits), spent, run.active_s, time.time),
         manifest=manifest,
+        tools=load_tools(task.tools),
         watcher=watcher,
     )
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.budget import Budget
-from agent.errors import Stopped
 from agent.models.registry import ModelPool
 from agent.task import Task
+from agent.tools import ToolBox
 from state.journal import Journal
 from workspaces.workspace import Workspace
 
+T = TypeVar("T")
 Watcher = Callable[..., None]
 
 
@@ -26,15 +28,20 @@ def silent(_kind: str, /, **_facts: Any) -> None:
 
 @dataclass
 class Runtime:
-    """One running daemon's shared things; only the task's limits and the stop flags change."""
+    """One running daemon's shared things; only the task's limits and the stop flags change.
+
+    `private` is the folder that is never committed: journal, locks, logs, scratch. `tree` is None where there is no workspace.
+    """
 
     run: str
     task: Task
+    private: Path
     journal: Journal
-    workspace: Workspace
+    tree: Workspace | None
     models: ModelPool
     budget: Budget
     manifest: Any
+    tools: ToolBox = field(default_factory=ToolBox)
     watcher: Watcher = silent
     clock: Callable[[], float] = time.time
     #: set when the run should stop after the step; `now` when it should not wait for it
@@ -42,15 +49,27 @@ class Runtime:
     now: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def private(self) -> Path:
-        """The folder that is never committed: journal, locks, logs."""
-        return self.workspace.path / ".rlm-agent"
+    def workspace(self) -> Workspace:
+        """The workspace of a task's run."""
+        assert self.tree is not None, "only a task's run has a workspace"
+        return self.tree
 
     def tell(self, kind: str, /, **facts: Any) -> None:
         """Let whoever watches know; nothing depends on it."""
         self.watcher(kind, **facts)
 
-    def pause(self, seconds: float) -> None:
-        """Wait, unless the run is stopped meanwhile: then `Stopped` is raised."""
-        if self.now.wait(seconds) or self.stop.is_set():
-            raise Stopped("stopped while waiting for a model", "go on with `rlm-agent resume`")
+
+def in_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Run `work` on a thread of its own and return its future."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done

@@ -87,12 +87,12 @@ class Limits(Record):
     """Tokens, prompts and replies, for all calls together."""
     wall_time: Duration | None = None
     """Time the run may be active."""
-    depth: Count = 2
-    """How deep child rollouts may nest."""
+    depth: Annotated[int, Field(ge=0)] = 2
+    """How deep child rollouts may nest; 0: `rlm_query` is a plain call."""
     calls: Count = 10_000
     """Calls of all rollouts together."""
     concurrency: Count = 32
-    """Calls in flight at once."""
+    """Requests in flight at once, per model."""
     cell_timeout: Duration = 120.0
     """Compute time of one cell; waiting for calls does not count."""
     prompt_tokens: Annotated[Count, Field(ge=1_000)] = 8_000
@@ -200,6 +200,8 @@ class Task(Record):
     """The run is done only when all of these hold."""
     tools: tuple[Tool, ...] = ()
     """Functions of yours that cells can call."""
+    reuse: bool = False
+    """Whether a sub-call that was answered before, anywhere in the run, gets the same answer again, unpaid."""
     directory: AnyPath = Field(default_factory=Path.cwd)
     """Where relative paths and `${TASK_DIR}` start; default: the file's folder."""
 

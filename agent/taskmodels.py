@@ -45,6 +45,8 @@ class ModelEntry(Record):
     """Handed to the model as they are (temperature, reasoning_effort, …)."""
     price: Price | None = None
     """The price, where litellm does not know it; an unknown price is unknown, not 0."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Requests at once to this model; default: `limits.concurrency`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,7 +65,7 @@ class ModelEntry(Record):
     def spec(self) -> ModelSpec:
         """Give the record that the models' factory takes."""
         price = self.price.model_dump() if self.price else None
-        return ModelSpec(self.model, self.api_base, self.api_key_env, dict(self.params), price)
+        return ModelSpec(self.model, self.api_base, self.api_key_env, dict(self.params), price, self.concurrency)
 
 
 def _default_fold(data: dict[str, Any]) -> ModelSpec:

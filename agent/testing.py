@@ -18,6 +18,8 @@ CRASH_POINTS = (
     "call.started",
     "call.returned",
     "call.done",
+    "tool.started",
+    "tool.returned",
     "commit.started",
     "commit.objects",
     "commit.done",

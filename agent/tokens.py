@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 
 _MOST_CHARS = 17  # characters that one counted token can stand for: sixteen of white space and a lone one beside it
+_COUNTED = 16_384  # characters up to which a text is counted exactly for a reservation
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[ \t]{2,}|\n+|[^\sA-Za-z0-9]", re.ASCII)
 
 
@@ -30,6 +31,13 @@ def count_tokens(text: str) -> int:
         else:
             total += 1.0 if first.isascii() else 1.5
     return math.ceil(total)
+
+
+def upper_bound(text: str) -> int:
+    """Return a coarse bound for a text of any size, for reservations: exact counting of megabytes would take seconds."""
+    if len(text) <= _COUNTED:
+        return count_tokens(text)
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) // 2
 
 
 @lru_cache(maxsize=512)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, insert, select, update
 
 from state import schema
 from state.errors import JournalError
 from state.records import CallKey, CallRecord, Spend
 from state.rows import add, many, one
+
+_CHUNK = 500  # hashes that one statement asks for
 
 
 def find_call(connection: Connection, key: CallKey) -> CallRecord | None:
@@ -21,18 +24,50 @@ def find_or_start(
     connection: Connection, key: CallKey, call_id: str, epoch: int, at: float, **fields: Any
 ) -> CallRecord:
     """Return the call with this key; one that is new is written as `started`, under the id that was brought along."""
-    found = find_call(connection, key)
-    if found is not None:
-        return found
+    return find_or_start_all(connection, [intent(key, call_id, epoch, at, **fields)])[0]
+
+
+def intent(key: CallKey, call_id: str, epoch: int, at: float, **fields: Any) -> CallRecord:
+    """Return the record of a call that is about to be made."""
     named = {name: getattr(key, name) for name in key.__struct_fields__}
-    record = CallRecord(id=call_id, state="started", epoch=epoch, started_at=at, **named, **fields)
-    start_calls(connection, [record])
-    return record
+    return CallRecord(id=call_id, state="started", epoch=epoch, started_at=at, **named, **fields)
 
 
-def start_calls(connection: Connection, records: list[CallRecord]) -> None:
-    """Write intents. Must be committed before anything is sent."""
-    add(connection, schema.call, records)
+def find_or_start_all(connection: Connection, wanted: Sequence[CallRecord]) -> list[CallRecord]:
+    """Return the call of each wanted key, in order; those that are new are written, with one statement.
+
+    Must be committed before anything is sent.
+    """
+    found: dict[CallKey, CallRecord] = {}
+    groups: dict[tuple[str, int, str], set[str]] = {}
+    for record in wanted:
+        groups.setdefault((record.rollout, record.step, record.kind), set()).add(record.args_hash)
+    c = schema.call.c
+    for (rollout, step, kind), wanted_hashes in groups.items():
+        hashes = sorted(wanted_hashes)
+        for start in range(0, len(hashes), _CHUNK):
+            part = hashes[start : start + _CHUNK]
+            same = and_(c.rollout == rollout, c.step == step, c.kind == kind, c.args_hash.in_(part))
+            found.update((key_of(row), row) for row in many(connection, select(schema.call).where(same), CallRecord))
+    fresh: dict[CallKey, CallRecord] = {}
+    for record in wanted:
+        if key_of(record) not in found:
+            fresh.setdefault(key_of(record), record)
+    add(connection, schema.call, fresh.values())
+    found.update(fresh)
+    return [found[key_of(record)] for record in wanted]
+
+
+def key_of(record: CallRecord) -> CallKey:
+    """Return what makes this call the same call when its cell is run again."""
+    return CallKey(record.rollout, record.step, record.kind, record.args_hash, record.n)
+
+
+def answered(connection: Connection, kind: str, args_hash: str) -> CallRecord | None:
+    """Return a good answer that some rollout got to this very question, or None."""
+    c = schema.call.c
+    same = and_(c.kind == kind, c.args_hash == args_hash, c.state == "done", c.ok == 1)
+    return one(connection, select(schema.call).where(same).order_by(c.id).limit(1), CallRecord)
 
 
 def set_call(connection: Connection, call_id: str, **fields: Any) -> None:
@@ -45,6 +80,26 @@ def set_call(connection: Connection, call_id: str, **fields: Any) -> None:
         query = query.where(schema.call.c.state != "done")
     if connection.execute(query.values(**fields)).rowcount != 1:
         raise JournalError(f"call {call_id} is settled already; its outcome cannot change")
+
+
+def settle_calls(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """Write the outcomes of many calls with one statement; each row has the same fields, `id` among them.
+
+    Raises `JournalError` when one of them is settled already.
+    """
+    if not rows:
+        return
+    fields: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name != "id"}
+    query = update(schema.call).where(schema.call.c.id == bindparam("new_id"), schema.call.c.state != "done")
+    values = [{f"new_{name}": value for name, value in row.items()} for row in rows]
+    if connection.execute(query.values(state="done", **fields), values).rowcount != len(rows):
+        raise JournalError("a settled call would be settled again; its outcome cannot change")
+
+
+def first_attempts(connection: Connection, call_ids: Sequence[str], at: float) -> None:
+    """Write that the first request of each of these new calls goes out now."""
+    if call_ids:
+        connection.execute(insert(schema.attempt), [{"call_id": i, "n": 1, "started_at": at} for i in call_ids])
 
 
 def begin_attempt(connection: Connection, call_id: str, at: float) -> int:
@@ -63,14 +118,15 @@ def begin_attempt(connection: Connection, call_id: str, at: float) -> int:
     return int(count) + 1
 
 
-def end_attempt(connection: Connection, call_id: str, n: int, at: float, result: str, detail: str = "") -> None:
-    """Write how a request ended: ok, free (certainly not executed), ambiguous or refused."""
+def end_attempts(connection: Connection, ended: Sequence[tuple[str, int, str, str]], at: float) -> None:
+    """Write how requests ended, as (call, number, result, detail): ok, free (certainly not executed), ambiguous or refused."""
+    if not ended:
+        return
     table = schema.attempt
-    connection.execute(
-        update(table)
-        .where(and_(table.c.call_id == call_id, table.c.n == n))
-        .values(ended_at=at, result=result, detail=detail[:500])
-    )
+    query = update(table).where(table.c.call_id == bindparam("of"), table.c.n == bindparam("number"))
+    values = {"ended_at": at, "result": bindparam("how"), "detail": bindparam("why")}
+    rows = [{"of": call, "number": n, "how": result, "why": detail[:500]} for call, n, result, detail in ended]
+    connection.execute(query.values(**values), rows)
 
 
 def attempts(connection: Connection, call_id: str) -> list[tuple[int, str | None]]:
@@ -107,23 +163,32 @@ def in_flight(connection: Connection) -> int:
     return int(connection.execute(select(func.count()).where(schema.call.c.state != "done")).scalar_one())
 
 
-def spend(connection: Connection) -> Spend:
-    """Sum up what was used, over all rollouts."""
+def spend(connection: Connection, below: str | None = None) -> Spend:
+    """Sum up what was used, over all rollouts, or over the rollout `below` and all that came from it."""
     c = schema.call.c
     priced = and_(c.model.is_not(None), c.ok == 1)
-    row = connection.execute(
-        select(
-            func.coalesce(func.sum(case((c.model.is_not(None), 1), else_=0)), 0),
-            func.coalesce(func.sum(c.cost_usd), 0.0),
-            func.coalesce(func.sum(c.tokens_in), 0),
-            func.coalesce(func.sum(c.tokens_out), 0),
-            func.coalesce(func.sum(case((and_(priced, c.cost_usd.is_(None)), 1), else_=0)), 0),
-        ).where(c.kind != "rlm")
-    ).one()
-    twice = connection.execute(
-        select(func.count()).where(schema.attempt.c.result.in_(("lost", "ambiguous")))
-    ).scalar_one()
+    query = select(
+        func.coalesce(func.sum(case((c.model.is_not(None), 1), else_=0)), 0),
+        func.coalesce(func.sum(c.cost_usd), 0.0),
+        func.coalesce(func.sum(c.tokens_in), 0),
+        func.coalesce(func.sum(c.tokens_out), 0),
+        func.coalesce(func.sum(case((and_(priced, c.cost_usd.is_(None)), 1), else_=0)), 0),
+    ).where(c.kind != "rlm")
+    lost = select(func.count()).where(schema.attempt.c.result.in_(("lost", "ambiguous")))
+    if below is not None:
+        tree = rollouts_below(below)
+        query = query.where(c.rollout.in_(tree))
+        lost = lost.where(schema.attempt.c.call_id.in_(select(c.id).where(c.rollout.in_(tree))))
+    row = connection.execute(query).one()
+    twice = connection.execute(lost).scalar_one()
     return Spend(int(row[0]), float(row[1]), int(row[2]), int(row[3]), int(row[4]), int(twice))
+
+
+def rollouts_below(rollout: str) -> Any:
+    """Return a query for the ids of a rollout and all that came from it."""
+    table = schema.rollout
+    tree = select(table.c.id).where(table.c.id == rollout).cte("tree", recursive=True)
+    return select(tree.union_all(select(table.c.id).join(tree, table.c.parent == tree.c.id)).c.id)
 
 
 def _is(key: CallKey) -> Any:

@@ -59,16 +59,21 @@ class Journal:
         self._thread.start()
         opened.result()
 
+    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+        """Let `work` run in a transaction; the future has its result, or its error, once that is on disk."""
+        done: Future[T] = Future()
+        if self._failed is not None:
+            done.set_exception(JournalError(f"{self.path}: the journal is closed", str(self._failed)))
+        else:
+            self._work.put((work, done))
+        return done
+
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction and return its result once it is on disk.
 
         Raises `LeaseLost` when another process took over, `JournalError` when the disk or the file fails.
         """
-        if self._failed is not None:
-            raise JournalError(f"{self.path}: the journal is closed", str(self._failed)) from self._failed
-        done: Future[T] = Future()
-        self._work.put((work, done))
-        return done.result()
+        return self.submit(work).result()
 
     read = write  # a reader on the same connection sees exactly what was committed
 
@@ -94,6 +99,7 @@ class Journal:
                 opened.set_exception(_translate(error, self.path))
         finally:
             engine.dispose()
+            self._failed = self._failed or JournalError("it was closed")
             self._refuse_rest()
 
     def _commit_group(self, connection: Connection, first: tuple[Work, Future[Any]]) -> bool:
@@ -108,6 +114,9 @@ class Journal:
                 more = False
                 break
             group.append(item)
+        if len(group) == 1:
+            self._commit_one(connection, *first)
+            return more
         settle: list[Callable[[], None]] = []
         try:
             with connection.begin():
@@ -121,6 +130,17 @@ class Journal:
         for tell in settle:
             tell()
         return more
+
+    def _commit_one(self, connection: Connection, work: Work, done: Future[Any]) -> None:
+        """Commit a single writer's work: it has no neighbours, so it needs no savepoint."""
+        try:
+            with connection.begin():
+                self._check_epoch(connection)
+                result = work(connection)
+        except BaseException as error:
+            done.set_exception(_translate(error, self.path))
+        else:
+            done.set_result(result)
 
     @staticmethod
     def _one(connection: Connection, work: Work, done: Future[Any]) -> Callable[[], None]:

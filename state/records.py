@@ -20,7 +20,10 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 
 class RolloutRecord(msgspec.Struct, frozen=True):
-    """One trajectory of the loop: the root (depth 0) or a child started by the call `call_id`."""
+    """One trajectory of the loop: the root (depth 0) or a child started by the call `call_id`.
+
+    `grant` is what its parent let it have at most, encoded by whoever wrote it; None means all that is left.
+    """
 
     id: str
     parent: str | None
@@ -33,12 +36,14 @@ class RolloutRecord(msgspec.Struct, frozen=True):
     outcome: str | None = None
     reason: str | None = None
     answer: str | None = None
+    grant: bytes | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True):
     """One step and how far it came: planned, asked, replied, running or done.
 
-    `tree` and `commit` name its checkpoint in git, `base` the newest step up to it whose REPL namespace is stored.
+    `answer` is the one that ended the rollout, `partial` the one that stood there, ready or not. `tree` and `commit` name
+    its checkpoint in git, `base` the newest step up to it whose REPL namespace is stored.
     """
 
     rollout: str
@@ -52,6 +57,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     observation: str | None = None
     failed: int = 0
     answer: str | None = None
+    partial: str | None = None
     tree: str | None = None
     commit: str | None = None
     ref_pending: int = 0

@@ -38,8 +38,15 @@ def create_rollout(connection: Connection, record: RolloutRecord) -> None:
 
 
 def root_rollout(connection: Connection) -> RolloutRecord | None:
-    """Return the rollout of depth 0."""
-    return one(connection, select(schema.rollout).where(schema.rollout.c.parent.is_(None)), RolloutRecord)
+    """Return the rollout of depth 0, the newest where there are several."""
+    c = schema.rollout.c
+    return one(connection, select(schema.rollout).where(c.parent.is_(None)).order_by(c.id.desc()), RolloutRecord)
+
+
+def root_rollouts(connection: Connection) -> list[RolloutRecord]:
+    """Return all rollouts of depth 0, oldest first."""
+    c = schema.rollout.c
+    return many(connection, select(schema.rollout).where(c.parent.is_(None)).order_by(c.id), RolloutRecord)
 
 
 def set_root_prompt(connection: Connection, prompt: str) -> None:
@@ -50,6 +57,11 @@ def set_root_prompt(connection: Connection, prompt: str) -> None:
 def rollout_of_call(connection: Connection, call_id: str) -> RolloutRecord | None:
     """Return the child that a call started, so that a repeated call continues it."""
     return one(connection, select(schema.rollout).where(schema.rollout.c.call_id == call_id), RolloutRecord)
+
+
+def read_rollout(connection: Connection, rollout: str) -> RolloutRecord | None:
+    """Return the rollout with this id, or None."""
+    return one(connection, select(schema.rollout).where(schema.rollout.c.id == rollout), RolloutRecord)
 
 
 def all_rollouts(connection: Connection) -> list[RolloutRecord]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from state.errors import JournalError
 
-VERSION = 1
+VERSION = 2
 metadata = MetaData()
 
 run = Table(
@@ -58,6 +58,7 @@ rollout = Table(
     Column("model", Text, nullable=False),
     Column("prompt", Text, nullable=False),
     Column("context", LargeBinary),
+    Column("grant", LargeBinary),
     Column("outcome", Text),
     Column("reason", Text),
     Column("answer", Text),
@@ -76,6 +77,7 @@ step = Table(
     Column("observation", Text),
     Column("failed", Integer, nullable=False, server_default="0"),
     Column("answer", Text),
+    Column("partial", Text),
     Column("tree", Text),
     Column("commit", Text),
     Column("ref_pending", Integer, nullable=False, server_default="0"),
@@ -156,6 +158,8 @@ value = Table(
     Column("data", LargeBinary, nullable=False),
 )
 Index("call_by_step", call.c.rollout, call.c.step)
+Index("call_by_question", call.c.kind, call.c.args_hash)
+Index("rollout_by_parent", rollout.c.parent)
 Index("fold_live", fold.c.rollout, fold.c.merged_into)
 
 
@@ -170,6 +174,22 @@ def migrate(connection: Connection, path: str) -> None:
             f"{path}: written by a newer rlm-agent (journal version {found}, this one reads {VERSION})",
             "install the newer rlm-agent, or copy the workspace's git history",
         )
+    if found == VERSION:
+        return
     if found == 0:
         metadata.create_all(connection, checkfirst=True)
-        connection.execute(text(f"PRAGMA user_version={VERSION}"))
+    for version in range(found, VERSION) if found else ():
+        for statement in _STEPS[version]:
+            connection.execute(text(statement))
+    connection.execute(text(f"PRAGMA user_version={VERSION}"))
+
+
+#: What leads from each version to the next, all inside one transaction.
+_STEPS: dict[int, tuple[str, ...]] = {
+    1: (
+        'ALTER TABLE rollout ADD COLUMN "grant" BLOB',
+        "ALTER TABLE step ADD COLUMN partial TEXT",
+        "CREATE INDEX IF NOT EXISTS call_by_question ON call (kind, args_hash)",
+        "CREATE INDEX IF NOT EXISTS rollout_by_parent ON rollout (parent)",
+    ),
+}

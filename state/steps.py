@@ -65,6 +65,13 @@ def errors_in_a_row(connection: Connection, rollout: str, after: int = 0) -> int
     )
 
 
+def seconds_worked(connection: Connection, rollout: str) -> float:
+    """Sum up how long a rollout's done steps took, from plan to checkpoint."""
+    table = schema.step
+    took = func.sum(table.c.ended_at - table.c.started_at)
+    return float(connection.execute(select(took).where(table.c.rollout == rollout)).scalar() or 0.0)
+
+
 def states(connection: Connection, rollout: str) -> list[tuple[int, str]]:
     """Return (seq, state) of all steps in order."""
     table = schema.step

@@ -157,7 +157,7 @@ def _steps(path: Path, after: int, last: int = 1 << 60) -> list[dict[str, Any]]:
 def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
     import msgspec
 
-    from agent.calls import Settled
+    from agent.asked import Settled
     from state import calls, runs
     from state.journal import open_reader
 
@@ -171,7 +171,9 @@ def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
     rows = []
     for call in found:
         text = ""
-        if call.outcome and call.kind != "commit":
+        if call.outcome and call.kind == "tool":
+            text = str(msgspec.msgpack.decode(call.outcome)["value"])
+        elif call.outcome and call.kind != "commit":
             text = msgspec.msgpack.decode(call.outcome, type=Settled).text
         asked = msgspec.msgpack.decode(call.request) if call.request else []
         rows.append(

@@ -45,6 +45,7 @@ class DocEntry(msgspec.Struct, frozen=True):
     size: int
     mtime_ns: int
     kind: str = "text"
+    inode: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -157,7 +158,7 @@ def _entry(path: str, name: str, root: str, refused: list[Refusal]) -> DocEntry 
     except OSError as error:
         refused.append(Refusal(path, error.strerror or "unreadable"))
         return None
-    return DocEntry(real, name, facts.st_size, facts.st_mtime_ns, "binary" if _is_binary(head) else "text")
+    return DocEntry(real, name, facts.st_size, facts.st_mtime_ns, "binary" if _is_binary(head) else "text", facts.st_ino)
 
 
 def _is_binary(head: bytes) -> bool:

@@ -1,71 +1,102 @@
-"""Regular expressions over bytes: a pattern written for text finds the byte ranges of its matches.
+"""What is known of a pattern before any text is seen, so that most of the text need not be looked at by `re`.
 
-ASCII patterns run over the mapped bytes themselves, so nothing is decoded or copied; patterns with other characters run
-over text whose every character maps back to its bytes. `^` and `$` mean lines, ended by LF or CRLF.
+A plan holds the compiled pattern, a string that each match contains, whether matches stay within their line, and a
+superset: a simpler pattern over bytes that matches wherever the pattern can match in the decoded text, for an engine to find
+the candidate lines with. When in doubt nothing is claimed: a plan changes the time of a search, never its result.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from re import _constants as op  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, NamedTuple
 
-from agent.context.literal import Required, required
-from agent.context.mapping import Buffer
+from agent.context.superset import superset
 
-
-def find(
-    pattern: str, ignore_case: bool, buffer: Buffer, base: int, size: int, limit: int
-) -> Iterator[tuple[int, int]]:
-    """Yield (start, end), in bytes from `base`, of at most `limit` matches within `size` bytes; raise `re.error`."""
-    if limit <= 0 or not size:
-        return
-    if pattern.isascii():
-        compiled = _compile(pattern, ignore_case)
-        found = _matches(compiled, buffer, base, base + size, not ignore_case)
-        pairs: Iterator[tuple[int, int]] = ((match.start() - base, match.end() - base) for match in found)
-    else:
-        # Non-ASCII classes and case need characters; surrogateescape maps back to the very bytes.
-        text = buffer[base : base + size].decode("utf-8", "surrogateescape")
-        flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
-        pairs = _byte_offsets(text, re.compile(_crlf(pattern), flags).finditer(text))
-    for number, pair in enumerate(pairs, 1):
-        yield pair
-        if number >= limit:
-            return
+_NEWLINE = 10
+_LEAST = 3  # a shorter string stands in so many lines that looking for it first does not pay
 
 
-def _matches(
-    compiled: re.Pattern[bytes], buffer: Buffer, start: int, end: int, exact: bool
-) -> Iterator[re.Match[bytes]]:
-    """Yield what `finditer` would, by way of a string that each match contains where there is one."""
-    needed = required(compiled.pattern) if exact else Required(b"", False)
-    hit = buffer.find(needed.text, start, end) if needed.text else start
-    if hit < 0:
-        return
-    if not needed.lines_only:
-        yield from compiled.finditer(buffer, start, end)
-        return
-    while hit >= 0:
-        first = max(buffer.rfind(b"\n", start, hit) + 1, start)
-        last = buffer.find(b"\n", hit, end)
-        last = end if last < 0 else last
-        # The line end is part of the view, so that `$` and CRLF look as they do in the whole.
-        yield from compiled.finditer(buffer, first, min(last + 1, end))
-        hit = buffer.find(needed.text, last, end)
+class Plan(NamedTuple):
+    """How to search for one pattern; an empty `literal` or `superset` means there is none."""
 
-
-def _byte_offsets(text: str, found: Iterable[re.Match[str]]) -> Iterator[tuple[int, int]]:
-    at = offset = 0
-    for match in found:
-        offset += len(text[at : match.start()].encode("utf-8", "surrogateescape"))
-        at = match.start()
-        yield offset, offset + len(match.group().encode("utf-8", "surrogateescape"))
+    regex: re.Pattern[str]
+    literal: bytes
+    lines_only: bool
+    superset: str
 
 
 @lru_cache(maxsize=128)
-def _compile(pattern: str, ignore_case: bool) -> re.Pattern[bytes]:
-    return re.compile(_crlf(pattern).encode("ascii"), re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+def plan(pattern: str, ignore_case: bool = False) -> Plan:
+    """Prepare a pattern (`re` syntax, `^` and `$` at lines ended by LF or CRLF); raise `re.error`."""
+    flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
+    regex = re.compile(_crlf(pattern), flags)
+    parsed = parser.parse(pattern, flags)
+    items = list(parsed)
+    folded, dotall = bool(parsed.state.flags & re.IGNORECASE), bool(parsed.state.flags & re.DOTALL)
+    lines_only = not dotall and all(_in_line(item) for item in items)
+    literal = "" if folded else max(_runs(items), key=len, default="")
+    least = parsed.getwidth()[0]
+    return Plan(
+        regex,
+        literal.encode("utf-8", "surrogatepass") if len(literal) >= _LEAST else b"",
+        lines_only and least > 0,
+        superset(items, folded, dotall) if least > 0 else "",
+    )
+
+
+def _runs(items: list[Any]) -> list[str]:
+    runs, current = [], ""
+    for kind, value in items:
+        if kind is op.LITERAL:
+            current += chr(value)
+            continue
+        if kind is op.AT:  # takes no room, so the run goes on
+            continue
+        runs.append(current)
+        current = ""
+        if kind is op.SUBPATTERN and not value[1]:
+            runs += _runs(list(value[3]))
+    return [*runs, current]
+
+
+def _in_line(item: Any) -> bool:
+    """Say whether one part of a pattern can neither match a line end nor look beyond one."""
+    kind, value = item
+    if kind is op.LITERAL:
+        return bool(value != _NEWLINE)
+    if kind in (op.ANY, op.GROUPREF):
+        return True
+    if kind is op.AT:
+        return value in (op.AT_BEGINNING, op.AT_END, op.AT_BOUNDARY, op.AT_NON_BOUNDARY)
+    if kind is op.IN:
+        return all(_is_inside(part) for part in value)
+    if kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+        return all(_in_line(part) for part in value[2])
+    if kind is op.SUBPATTERN:
+        return not value[1] & re.DOTALL and not value[2] & re.MULTILINE and all(_in_line(part) for part in value[3])
+    if kind is op.ATOMIC_GROUP:
+        return all(_in_line(part) for part in value)
+    if kind in (op.ASSERT, op.ASSERT_NOT):
+        return all(_in_line(part) for part in value[1])
+    if kind is op.BRANCH:
+        return all(_in_line(part) for branch in value[1] for part in branch)
+    return False
+
+
+def _is_inside(part: Any) -> bool:
+    kind, value = part
+    if kind is op.LITERAL:
+        return bool(value != _NEWLINE)
+    if kind is op.RANGE:
+        return not value[0] <= _NEWLINE <= value[1]
+    return kind is op.CATEGORY and value in (
+        op.CATEGORY_DIGIT,
+        op.CATEGORY_WORD,
+        op.CATEGORY_NOT_SPACE,
+    )
 
 
 def _crlf(pattern: str) -> str:

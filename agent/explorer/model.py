@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 
-from agent.models.base import Message, ModelReply, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelReply, ModelRequest, ModelSpec, complete
 
 THOUGHTS = {
     "survey": "I start by looking at what there is and by writing down the questions.",
     "words": "Words are compared by their stems, so that serviced and service meet.",
     "analyse": "Each question splits into identifiers, content words and the kind of answer it wants.",
+    "intent": "A count, the place of a text, an occurrence, what a thing is for: each is looked up in a way of its own.",
+    "paths": "A document's path says what module it is, and whether it is a test.",
+    "windows": "Too much to read, so I search: rare words first, then where several of them meet.",
+    "narrow": "These searches leave a few documents and windows that are worth reading.",
+    "tally": "Counts are made by search, to the last hit, in bounded memory.",
+    "stated": "Headers, settings, tables and manuals state things in a line of their own.",
+    "conclude": "A second look at the lines to cite; then I answer with them, or say that it is not there.",
     "count": "One pass over all documents counts these words, so that I can rank documents per question.",
     "code": "Where a named thing is defined can be read from the code itself, with exact lines.",
     "signatures": "Default values and raised exceptions can be taken from the code word for word.",
@@ -35,6 +42,7 @@ THOUGHTS = {
     "recover": "That did not go as planned. I look at what is there and go on from what is missing.",
     "give_up": "This keeps failing, so I stop and say so.",
 }
+CHILD = "You answer one question over the given `context`"  # how a child's rules begin
 _MARKER = re.compile(r"^NEXT: (\w+)(?: (\d+))?\s*$", re.MULTILINE)
 _TROUBLE = re.compile(r"^Traceback \(most recent call last\)|^\w*(?:Error|Exception|Interrupt)\b.*", re.MULTILINE)
 
@@ -52,14 +60,21 @@ class Explorer:
         """Do nothing: it holds nothing."""
 
     def complete(self, request: ModelRequest) -> ModelReply:
+        """Ask and wait; see `base.complete`."""
+        return complete(self, request)
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Reply to the messages with a thought and the next cell."""
         name, number = next_cell(request.messages)
         code = cell(name)
         if number is not None:
             code = code.replace("NUMBER+1", str(number + 1)).replace("NUMBER", str(number))
         if name == "survey":
-            asked = "".join(f"    {question!r},\n" for question in questions(goal(request.messages)))
+            single = lone_question(request.messages)
+            listed = [single] if single else questions(goal(request.messages))
+            asked = "".join(f"    {question!r},\n" for question in listed)
             code = code.replace("questions = []", f"questions = [\n{asked}]", 1)
+            code = code.replace("asking = False", f"asking = {single is not None}", 1)
         text = f"{THOUGHTS[name].format(n=number)}\n\n```repl\n{code}```\n"
         read = sum(len(message.content) for message in request.messages) // 4
         return ModelReply(text, tokens_in=read, tokens_out=len(text) // 4, cost_usd=0.0, model=self.spec.model)
@@ -72,6 +87,17 @@ def goal(messages: Sequence[Message]) -> str:
             marked = re.search(r"<task>\n(.*?)\n?</task>", message.content, re.DOTALL)
             return marked[1] if marked else message.content
     return ""
+
+
+def lone_question(messages: Sequence[Message]) -> str | None:
+    """Return the one question of an `ask` (after `QUESTION:`) or of a child rollout (its prompt), else None."""
+    text = goal(messages)
+    marked = re.search(r"^QUESTION:\s*(.+)", text, re.MULTILINE | re.DOTALL)
+    child = bool(messages) and messages[0].role == "system" and messages[0].content.startswith(CHILD)
+    if not marked and not child:
+        return None
+    whole = re.sub(r"\s+", " ", marked[1] if marked else text).strip()
+    return whole if len(whole) <= 300 else " ".join(questions(whole))[:600]
 
 
 def questions(text: str) -> list[str]:

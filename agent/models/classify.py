@@ -45,7 +45,11 @@ _NO_MODEL = re.compile(
 _NO_JSON = re.compile(r"empty or invalid response from llm endpoint|invalid response object", re.IGNORECASE)
 
 #: What a client raises before the request is on its way.
-_NOT_SENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror"}
+_NOT_SENT = {
+    *("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "ConnectionRefusedError", "gaierror"),
+    *("ClientConnectorError", "ClientConnectorDNSError", "ClientConnectorSSLError", "ClientProxyConnectionError"),
+    *("ClientHttpProxyError", "ConnectionTimeoutError"),
+}
 #: What it raises when the request may have arrived.
 _LOST = {
     *("ReadError", "WriteError", "CloseError", "ReadTimeout", "WriteTimeout", "RemoteProtocolError", "IncompleteRead"),
@@ -62,14 +66,29 @@ _LOST = {
         "APIResponseValidationError",
         "JSONDecodeError",
         "APIConnectionError",
-        "ClientConnectorError",
     ),
-    *("ServerDisconnectedError", "ClientPayloadError", "ClientOSError", "ReadTimeoutError", "EndpointConnectionError"),
+    *(
+        "ServerDisconnectedError",
+        "UploadAbortedError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "ClientOSError",
+        "ClientConnectionResetError",
+        "ServerTimeoutError",
+        "SocketTimeoutError",
+        "BadHttpMessage",
+        "ClientResponseError",
+        "ReadTimeoutError",
+        "EndpointConnectionError",
+    ),
 }
-_BAD_URL = {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}
+_BAD_URL = {
+    *("UnsupportedProtocol", "InvalidURL", "LocalProtocolError"),
+    *("InvalidUrlClientError", "NonHttpUrlClientError"),
+}
 _OUR_FAULT = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
 _BEFORE_WORK = {409, 425, 429}
-_NO_TRUST = {"SSLCertVerificationError", "CertificateError"}
+_NO_TRUST = {"SSLCertVerificationError", "CertificateError", "ClientConnectorCertificateError"}
 
 
 def classify(
@@ -85,7 +104,7 @@ def classify(
     said = f"{spec.model}: {clean(str(error), secrets)}"
     pause = _pause(chain, text, status, time.time() if now is None else now)
     made = _by_meaning(said, text, names, status, pause, spec)
-    made = made or _by_transport(said, names, chain, spec) or _by_status(said, status, names, spec)
+    made = made or _by_transport(said, names, chain, spec) or _by_status(said, status, names, chain, spec)
     if made is None:
         root = type(chain[-1]).__name__
         made = ProviderError(
@@ -94,6 +113,12 @@ def classify(
         )
     made.retry_after = pause if made.retryable else None
     return made
+
+
+def never_began(error: BaseException) -> bool:
+    """Say whether a failure shows that there was no answer of 2xx: a status, or no connection at all."""
+    names = {type(e).__name__ for e in _chain(error)}
+    return "HTTPStatusError" in names or bool(names & _NOT_SENT)
 
 
 def clean(text: str, secrets: Sequence[str] = ()) -> str:
@@ -162,11 +187,15 @@ def _by_transport(said: str, names: set[str], chain: Sequence[BaseException], sp
     return None
 
 
-def _by_status(said: str, status: int | None, names: set[str], spec: ModelSpec) -> ProviderError | None:
+def _by_status(
+    said: str, status: int | None, names: set[str], chain: Sequence[BaseException], spec: ModelSpec
+) -> ProviderError | None:
     """Read the rows where a status alone decides; a 500 that litellm made up itself is not believed."""
     if status is None:
         return None
-    answered = "HTTPStatusError" in names or len(names) > 2
+    # A mistake on this side comes as a 500 as well; without this an outage would be waited out that is none.
+    ours = isinstance(chain[-1], (*_OUR_FAULT, Warning))
+    answered = "HTTPStatusError" in names or (len(names) > 2 and not ours)
     if status in _BEFORE_WORK:
         return NotExecuted(said, "the provider refuses for now; it is tried again after a pause")
     if status == 408 or 500 <= status < 600:

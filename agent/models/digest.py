@@ -63,7 +63,7 @@ class Digest:
     def close(self) -> None:
         """Do nothing: it holds nothing."""
 
-    def complete(self, request: ModelRequest) -> ModelReply:
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Reply with a digest within `max_tokens`, and within what the messages ask for ("at most 160 tokens")."""
         record = request.messages[-1].content if request.messages else ""
         limits = [int(n) for message in request.messages[:-1] for n in _ASKED.findall(message.content)]

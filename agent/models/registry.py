@@ -1,4 +1,6 @@
-"""From a model's name to the object that answers: `offline/…` and `local/…` are ours, everything else is litellm's.
+"""From a model's name to the object that answers.
+
+`offline/…` and `local/…` are ours, `openai/…` with an `api_base` of one's own is asked directly, everything else is litellm's.
 
 A `ModelPool` opens each distinct spec once, whoever asks from whichever thread, and closes them all.
 """
@@ -41,6 +43,10 @@ def open_model(spec: ModelSpec, task_dir: Path) -> Model:
         return LocalModel(spec, task_dir)
     if spec.model.split("/")[0] in ("offline", "local"):
         raise UsageError(f"unknown model {spec.model!r}{_suggestion(spec.model)}", f"known are {', '.join(OWN_NAMES)}")
+    from agent.models.endpoint import Endpoint, is_endpoint
+
+    if is_endpoint(spec):
+        return Endpoint(spec)
     from agent.models.litellm_model import LitellmModel
 
     return LitellmModel(spec)

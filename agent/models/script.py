@@ -1,11 +1,12 @@
 """Read the script of `offline/scripted`: a YAML list of entries, every mistake told as `file:line: what`.
 
-An entry is a `reply` or an `error`, repeated `times` times or `forever`, after a `delay` in seconds; one with `match` answers
-only requests whose last message matches that regular expression.
+An entry is a `reply`, `tool_calls` (with or without a reply) or an `error`, repeated `times` times or `forever`, after a `delay`
+in seconds; one with `match` answers only requests whose last message matches that regular expression.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import msgspec
 import yaml
 
 from agent.errors import UsageError
+from agent.models.base import ToolCall
 
 KINDS = ("not_executed", "ambiguous", "rejected", "context_overflow", "key", "quota", "unknown")
-_KEYS = {"reply", "error", "delay", "times", "forever", "match", "reasoning", "finish"}
+_KEYS = {"reply", "error", "delay", "times", "forever", "match", "reasoning", "finish", "tool_calls"}
+_CALL_KEYS = {"name", "arguments"}
 _ERROR_KEYS = {"kind", "message", "retry_after"}
 _FINISHES = ("stop", "length", "tool_calls", "other")
 
@@ -41,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
     match: str | None = None
     reasoning: str = ""
     finish: str = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 def read_script(path: Path) -> tuple[Entry, ...]:
@@ -66,8 +70,9 @@ def read_script(path: Path) -> tuple[Entry, ...]:
 
 def _entry(path: Path, number: int, node: yaml.Node) -> Entry:
     fields = _mapping(path, node, _KEYS)
-    if ("reply" in fields) == ("error" in fields):
-        raise _mistake(path, node, "an entry has either `reply` or `error`")
+    replies = "reply" in fields or "tool_calls" in fields
+    if replies == ("error" in fields):
+        raise _mistake(path, node, "an entry has either `reply` or `error`; `tool_calls` are a reply")
     times: int | None = _typed(path, fields, "times", int, 1)
     if times is not None and times < 1:
         raise _mistake(path, fields["times"][0], "times must be at least 1")
@@ -79,26 +84,43 @@ def _entry(path: Path, number: int, node: yaml.Node) -> Entry:
             re.compile(match)
         except re.error as error:
             raise _mistake(path, fields["match"][0], f"match is no regular expression: {error}") from error
-        if "reply" in fields:
+        if replies:
             if "times" in fields:
                 raise _mistake(
                     path, fields["times"][0], "a `match` with a `reply` answers every time; `times` has no effect"
                 )
             times = None
-    finish = _typed(path, fields, "finish", str, "stop")
+    calls = _calls(path, number, fields["tool_calls"][0]) if "tool_calls" in fields else ()
+    finish = _typed(path, fields, "finish", str, "tool_calls" if calls else "stop")
     if finish not in _FINISHES:
         raise _mistake(path, fields["finish"][0], f"finish must be one of {', '.join(_FINISHES)}")
     return Entry(
         number=number,
         line=node.start_mark.line + 1,
-        reply=_typed(path, fields, "reply", str, None) if "reply" in fields else None,
+        reply=_typed(path, fields, "reply", str, "") if replies else None,
         error=_failure(path, fields["error"][0]) if "error" in fields else None,
         delay=_seconds(path, fields, "delay") or 0.0,
         times=times,
         match=match,
         reasoning=_typed(path, fields, "reasoning", str, ""),
         finish=finish,
+        tool_calls=calls,
     )
+
+
+def _calls(path: Path, number: int, node: yaml.Node) -> tuple[ToolCall, ...]:
+    """Read the functions to call; `arguments` is a mapping, or a text that is handed on as it is, broken or not."""
+    if not isinstance(node, yaml.SequenceNode) or not node.value:
+        raise _mistake(path, node, "tool_calls is a list of {name, arguments}")
+    calls = []
+    for at, item in enumerate(node.value, 1):
+        fields = _mapping(path, item, _CALL_KEYS)
+        name = _typed(path, fields, "name", str, "")
+        given = fields["arguments"][1] if "arguments" in fields else {}
+        if not name or not isinstance(given, (dict, str)):
+            raise _mistake(path, item, "a tool call has a name, and arguments that are a mapping or a text")
+        calls.append(ToolCall(f"call_{number}_{at}", name, given if isinstance(given, str) else json.dumps(given)))
+    return tuple(calls)
 
 
 def _failure(path: Path, node: yaml.Node) -> Failure:

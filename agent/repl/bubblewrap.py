@@ -7,6 +7,7 @@ exist inside.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -35,23 +36,15 @@ ETC = [
     "ssl/openssl.cnf",
     "timezone",
 ]
-NAMESPACES = [
-    "--unshare-all",
-    "--unshare-user",
-    "--uid",
-    "1000",
-    "--gid",
-    "1000",
-    "--hostname",
-    "rlm-agent",
-    "--cap-drop",
-    "ALL",
-    "--die-with-parent",
-    "--new-session",
-]
-BASE = ["--proc", "/proc", "--dev", "/dev"]
-for _folder in ("/dev/shm", "/tmp", HOME):
-    BASE += ["--size", str(TMP_BYTES), "--tmpfs", _folder]
+NAMESPACES = ["--unshare-all", "--unshare-user", "--hostname", "rlm-agent", "--die-with-parent", "--new-session"]
+#: Who a process is inside: never root, and without any capability.
+USER = ["--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
+#: Who the fork server is: root of its own user namespace, with what it takes to make a namespace for each REPL.
+MAKER = ["--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
+for _capability in ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SETFCAP"):
+    MAKER += ["--cap-add", _capability]
+#: One thing to lay: a bwrap option with its arguments, the place inside last.
+Mount = tuple[str, ...]
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 
@@ -74,66 +67,97 @@ def arguments(
     hidden: Iterable[Path],
     programs: Iterable[Path],
 ) -> list[str]:
-    """Give bwrap's arguments, without program and command; `programs` are paths whose symlinks must work
-    inside.
-    """
-    found = [
-        *NAMESPACES,
-        *(["--share-net"] if network else []),
-        *_system(),
-        *_etc(network),
-        *BASE,
-    ]
-    mounts = _mounts(writable, read_only, hidden)
-    for path in sorted(mounts, key=lambda path: len(path.parts)):
-        kind = mounts[path]
-        source = os.path.realpath(path)
-        found += ["--tmpfs", str(path)] if kind == "--tmpfs" else [kind, source, str(path)]
-    for path in programs:
-        for link, target in _links(path):
-            if not any(link.is_relative_to(seen) for seen in (*mounts, *map(Path, SYSTEM))):
-                found += ["--symlink", target, str(link)]
+    """Give bwrap's arguments, without program and command, for a process that has the `view` of these paths."""
+    seen = view(network=network, writable=writable, read_only=read_only, hidden=hidden, programs=programs)
+    return options(seen, network=network)
+
+
+def options(mounts: Iterable[Mount], *, network: bool, user: Iterable[str] = USER) -> list[str]:
+    """Give bwrap's arguments, without program and command, for a process that sees `mounts`."""
+    found = [*NAMESPACES, *user, *(["--share-net"] if network else [])]
+    for mount in mounts:
+        found += ["--size", str(TMP_BYTES)] if mount[0] == "--tmpfs" else []
+        found += mount
     return found
 
 
-def _mounts(writable: Iterable[Path], read_only: Iterable[Path], hidden: Iterable[Path]) -> dict[Path, str]:
-    """Give what to mount where: each real path, and the path as written where a symlink leads to it."""
-    mounts: dict[Path, str] = {}
+def view(
+    *,
+    network: bool,
+    writable: Iterable[Path],
+    read_only: Iterable[Path],
+    hidden: Iterable[Path],
+    programs: Iterable[Path],
+) -> list[Mount]:
+    """Give all that a process sees, in the order in which it is laid; `programs` are paths whose symlinks must
+    work inside.
+    """
+    found = [*_system(), *_etc(network), ("--proc", "/proc"), ("--dev", "/dev")]
+    found += [("--tmpfs", folder) for folder in ("/dev/shm", "/tmp", HOME)]
+    mounts = _mounts(writable, read_only, hidden)
+    found += mounts
+    seen = tuple(mount[-1] for mount in mounts) + SYSTEM
+    found += [
+        ("--symlink", target, link) for path in programs for link, target in _links(str(path)) if not _below(link, seen)
+    ]
+    return found
+
+
+def _mounts(writable: Iterable[Path], read_only: Iterable[Path], hidden: Iterable[Path]) -> list[Mount]:
+    """Give what to mount where, from the outside in: each real path, and the path as written where a symlink leads
+    to it.
+    """
+    kinds: dict[str, tuple[str, str]] = {}
     for kind, paths in (("--ro-bind", read_only), ("--bind", writable), ("--tmpfs", hidden)):
         for path in paths:
             if path.exists() and (kind != "--tmpfs" or path.is_dir()):
-                mounts[Path(os.path.realpath(path))] = kind
-                mounts.setdefault(Path(os.path.abspath(path)), kind)
-    real = [path for path in mounts if os.path.realpath(path) == str(path)]
-    return {
-        path: kind
-        for path, kind in mounts.items()
-        if path in real or not any(path.is_relative_to(other) for other in (*real, *map(Path, SYSTEM)))
-    }
+                real = os.path.realpath(path)
+                kinds[real] = (kind, real)
+                kinds.setdefault(os.path.abspath(path), (kind, real))
+    whole = tuple(path for path, (_, real) in kinds.items() if path == real)
+    found = [
+        (kind, path) if kind == "--tmpfs" else (kind, real, path)
+        for path, (kind, real) in kinds.items()
+        if path == real or not _below(path, (*whole, *SYSTEM))
+    ]
+    return sorted(found, key=lambda mount: mount[-1].rstrip("/").count("/"))
 
 
-def _system() -> Iterator[str]:
-    for path in SYSTEM:
-        if os.path.islink(path):
-            yield from ("--symlink", os.readlink(path), path)
-        elif os.path.isdir(path):
-            yield from ("--ro-bind", path, path)
+def _below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _etc(network: bool) -> Iterator[str]:
-    for name in [*ETC, *(["resolv.conf"] if network else [])]:
-        if os.path.exists(f"/etc/{name}"):
-            yield from ("--ro-bind", os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+@functools.cache
+def _system() -> list[Mount]:
+    linked = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
+    return [
+        ("--symlink", linked[path], path) if path in linked else ("--ro-bind", path, path)
+        for path in SYSTEM
+        if path in linked or os.path.isdir(path)
+    ]
 
 
-def _links(path: Path) -> Iterator[tuple[Path, str]]:
+@functools.cache
+def _etc(network: bool) -> list[Mount]:
+    names = [*ETC, *(["resolv.conf"] if network else [])]
+    return [
+        ("--ro-bind", os.path.realpath(f"/etc/{name}"), f"/etc/{name}")
+        for name in names
+        if os.path.exists(f"/etc/{name}")
+    ]
+
+
+@functools.cache
+def _links(path: str) -> list[tuple[str, str]]:
     """Give each symlink on the way from `path` to the real file: where it stands, and what it says."""
+    found, at = [], Path(path)
     for _ in range(40):
-        for part in (*reversed(path.parents), path):
+        for part in (*reversed(at.parents), at):
             if part.is_symlink():
                 target = os.readlink(part)
-                yield part, target
-                path = Path(os.path.normpath(part.parent / target / path.relative_to(part)))
+                found.append((str(part), target))
+                at = Path(os.path.normpath(part.parent / target / at.relative_to(part)))
                 break
         else:
-            return
+            break
+    return found

@@ -1,31 +1,53 @@
 """The host's side of a REPL: start it in its sandbox, run cells, serve their calls, take and give its namespace.
 
 Cell time counts compute only: the clock stands while a call of the cell is being served. A cell that overruns is
-interrupted first and killed second; a REPL that dies raises `ReplDied`, and the loop restores it from the checkpoint.
+interrupted first, again and again for a while, and killed second; a REPL that dies raises `ReplDied`, and the loop restores
+it from the checkpoint.
 """
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from agent.errors import ReplDied
-from agent.repl.sandbox import Launcher
+from agent.repl.celltime import OVERRUN, ComputeClock, Limit
+from agent.repl.endings import ending_of
+from agent.repl.sandbox import Launcher, Started, launch_worker
+from agent.repl.taskwatch import watch_tasks
 from agent.repl.wire import Channel, NoFrame
 
-CallHandler = Callable[[str, dict[str, Any]], Any]
-_GRACE = 5.0  # seconds between the interrupt and the kill
+
+class CallServer(Protocol):
+    """What answers the calls of one run of a cell."""
+
+    def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
+        """Begin to answer a call; called in the order in which the cell asked, never blocks for long."""
+
+    def cancel(self) -> None:
+        """Give up what can be given up without losing what was paid: the cell has ended before its calls."""
+
+    def close(self) -> None:
+        """End: the cell was run and all its calls are answered."""
+
+
+#: Starts a worker on a channel with a cwd and a log: `launch_worker`, or a pool's `start`.
+Spawn = Callable[[Launcher, socket.socket, Path, Path], Started]
+_MOST = 10_000  # frames and calls of a cell that may wait to be looked at
+_UNREAD = 120.0  # seconds for which a REPL may leave unread what it is sent
 _START = 60.0  # seconds for a REPL to come up, on a busy machine
 _SAVE = 600.0  # seconds for all variables to be stored or restored
 _ONE_VALUE = 60.0  # seconds until a variable that is being stored or restored is interrupted and given up
@@ -63,6 +85,10 @@ class _Value(msgspec.Struct, frozen=True):
     text: str
 
 
+class _Broken(msgspec.Struct, frozen=True):
+    why: str
+
+
 class _Restored(msgspec.Struct, frozen=True):
     lost: dict[str, str]
 
@@ -75,52 +101,59 @@ _SHAPES: dict[str, Any] = {
     "value": _Value,
     "snapshot": Snapshot,
     "restored": _Restored,
+    "broken": _Broken,
 }
 
 
 class Repl:
     """One REPL process. Used by one rollout's thread; calls of its cells are served on threads of their own."""
 
-    def __init__(self, launcher: Launcher, cwd: Path, log: Path) -> None:
+    def __init__(self, launcher: Launcher, cwd: Path, log: Path, spawn: Spawn = launch_worker) -> None:
         self._launcher = launcher
         ours, theirs = socket.socketpair()
-        ours.set_inheritable(False)
-        argv = [sys.executable, "-P", "-m", "agent.repl.worker", str(theirs.fileno())]
-        with log.open("ab") as sink:
-            self.process: subprocess.Popen[bytes] = launcher.launch(
-                argv, pass_fds=(theirs.fileno(),), cwd=cwd, stdout=sink, stderr=sink
-            )
-        theirs.close()
+        with theirs:
+            self.process = spawn(launcher, theirs, cwd, log)
         self._channel = Channel(ours)
         self._frames: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._calls = ThreadPoolExecutor(64, thread_name_prefix="cell-call")
+        self._server: CallServer | None = None
+        self._outstanding = _Outstanding()
         #: calls of threads that outlived their cell; they are served with the next one
         self._late: list[dict[str, Any]] = []
         self._broken = ""
+        self._handle: int | None = None
+        self._replies: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="repl-reader", daemon=True).start()
+        threading.Thread(target=self._reply, name="repl-writer", daemon=True).start()
 
-    def init(self, context: dict[str, Any], remove: tuple[str, ...] = ()) -> None:
-        """Lay the scaffold over the given context; `remove` names functions this rollout does not have."""
-        self._channel_send(op="init", context=context, remove=list(remove))
+    def init(self, frame: dict[str, Any]) -> None:
+        """Lay the scaffold: `context`, and where given `tools` [name, description], `values`, names to `remove`."""
+        self._channel_send(op="init", **frame)
         self._expect("ready", _START)
 
-    def run(self, blocks: list[str], step: int, handler: CallHandler, timeout: float, output_chars: int) -> CellResult:
-        """Run a cell and serve its calls with `handler(kind, arguments)`.
+    def run(self, blocks: list[str], step: int, server: CallServer, timeout: float, output_chars: int) -> CellResult:
+        """Run a cell, its calls answered by `server`.
 
-        `timeout` is seconds of compute. Raises `ReplDied` when the process ends or must be killed, and whatever the
-        handler raises, after the REPL was stopped.
+        `timeout` is seconds of compute. Raises `ReplDied` when the process ends or must be killed, and whatever an answer
+        raises, after the REPL was stopped.
         """
+        self._server = server
+        try:
+            return self._run(blocks, step, server, timeout, output_chars)
+        finally:
+            self._server = None
+            server.close()
+
+    def _run(self, blocks: list[str], step: int, server: CallServer, timeout: float, output_chars: int) -> CellResult:
         self._channel_send(op="run", blocks=blocks, step=step, output_chars=output_chars)
-        clock = _ComputeClock(timeout)
+        clock = ComputeClock(timeout)
         failed: list[BaseException] = []
-        interrupted_at: float | None = None
+        limit = Limit(clock, self._interrupt)
         late, self._late = self._late, []
         for call in late:
-            clock.begin()
-            self._calls.submit(self._serve, call, handler, clock, failed)
+            self._serve(call, server, clock, failed)
         while True:
             try:
-                frame = self._frames.get(timeout=0.1 if interrupted_at or clock.outstanding else clock.left() + 0.01)
+                frame = self._frames.get(timeout=limit.pause())
             except queue.Empty:
                 frame = {"op": "tick"}
             if failed:
@@ -129,21 +162,16 @@ class Repl:
             if frame is None:
                 raise self._died()
             if frame["op"] == "call":
-                clock.begin()
-                self._calls.submit(self._serve, frame, handler, clock, failed)
+                self._serve(frame, server, clock, failed)
             elif frame["op"] == "ran":
                 clock.wait_for_calls()  # a thread's COMMIT must not meet the checkpoint
                 if failed:
                     self.kill()
                     raise failed[0]
-                return msgspec.convert({**frame, "interrupted": interrupted_at is not None}, CellResult)
-            elif clock.left() <= 0:
-                if interrupted_at is None:
-                    interrupted_at = time.monotonic()
-                    self._channel_send(op="interrupt")
-                elif time.monotonic() - interrupted_at > _GRACE:
-                    self.kill()
-                    raise ReplDied(f"the cell ran for more than {timeout:g} s, ignored the interrupt and was killed")
+                return msgspec.convert({**frame, "interrupted": limit.reached}, CellResult)
+            elif not limit.hold():
+                self.kill()
+                raise ReplDied(OVERRUN.format(timeout))
 
     def read(self, name: str) -> str | None:
         """Return the text of a variable, or None where there is none."""
@@ -173,21 +201,39 @@ class Repl:
         """
         self._launcher.kill(self.process)
         self._channel.close()
-        self._calls.shutdown(wait=True, cancel_futures=True)
+        server = self._server
+        if server is not None:
+            server.cancel()
+        self._outstanding.wait()
+        self._replies.put(None)
 
     def _serve(
-        self, frame: dict[str, Any], handler: CallHandler, clock: _ComputeClock, failed: list[BaseException]
+        self, frame: dict[str, Any], server: CallServer, clock: ComputeClock, failed: list[BaseException]
     ) -> None:
-        try:
-            value = handler(frame["kind"], frame["args"])
-        except BaseException as error:
-            failed.append(error)
-            self._frames.put({"op": "tick"})
-            return
-        finally:
-            clock.end()
-        with suppress(OSError):  # the REPL is gone; its reader reports that, and the outcome is in the journal
-            self._channel.send(op="reply", id=frame["id"], value=value)
+        """Have a call answered; its answer goes out on whichever thread has it."""
+        clock.begin(frame["kind"])
+        self._outstanding.begin()
+
+        def answered(future: Future[Any]) -> None:
+            error = future.exception()
+            clock.end(frame["kind"])
+            if error is not None:
+                failed.append(error)
+                self._frames.put({"op": "tick"})
+            else:
+                self._replies.put((frame["id"], future.result()))
+            self._outstanding.end()
+
+        server.serve(frame["kind"], frame["args"]).add_done_callback(answered)
+
+    def _reply(self) -> None:
+        """Send answers: a REPL that was stopped and reads nothing holds up this thread and no other."""
+        while (reply := self._replies.get()) is not None:
+            try:
+                self._channel.send(op="reply", id=reply[0], value=reply[1])
+            except (OSError, TypeError, ValueError) as error:  # the REPL is gone, or the answer is too large for it
+                with suppress(OSError):
+                    self._channel.send(op="reply", id=reply[0], value={"ok": False, "value": str(error)})
 
     def _expect(self, op: str, timeout: float, interrupt_every: float | None = None) -> dict[str, Any]:
         until = time.monotonic() + timeout
@@ -197,7 +243,7 @@ class Repl:
                 frame = self._frames.get(timeout=max(0.0, min(left, interrupt_every or left)))
             except queue.Empty:
                 if left > 0:
-                    self._channel_send(op="interrupt")
+                    self._interrupt()
                     continue
                 self.kill()
                 raise ReplDied(f"the REPL did not answer ({op}) within {timeout:g} s") from None
@@ -205,6 +251,11 @@ class Repl:
                 raise self._died()
             if frame["op"] == "call":
                 self._late.append(frame)
+                if len(self._late) > _MOST:
+                    self.kill()
+                    raise ReplDied(
+                        f"threads of the cell made more than {_MOST} calls after it had ended; it was killed"
+                    )
                 continue
             if frame["op"] == "tick":
                 continue
@@ -219,65 +270,73 @@ class Repl:
         except OSError:
             raise self._died() from None
 
+    def _interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the cell; a signal from outside reaches code that holds the interpreter, too."""
+        if self._handle is None:
+            self._channel_send(op="interrupt")
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGINT)
+            signal.pidfd_send_signal(self._handle, signal.SIGCONT)  # a cell may have stopped its own process
+
     def _died(self) -> ReplDied:
         if self._broken:
             self.kill()
-            return ReplDied(f"something in the cell wrote to the REPL's own channel ({self._broken}); it was ended")
+            return ReplDied(f"{self._broken}; the REPL was ended")
         try:
             code = self.process.wait(5.0)
         except subprocess.TimeoutExpired:
-            code = None
+            self.kill()
+            return ReplDied("something in the cell closed the REPL's own channel; the REPL was ended")
         self.kill()
-        died = ReplDied(f"the REPL process ended ({_ending(code)})", "see .rlm-agent/repl.log for what it printed")
-        died.signalled = code is None or code < 0 or code == 137
+        died = ReplDied(f"the REPL process ended ({ending_of(code)})", "see .rlm-agent/repl.log for what it printed")
+        died.signalled = code < 0 or code == 128 + signal.SIGKILL
         return died
 
     def _read(self) -> None:
+        self._channel.give_up_sending_after(_UNREAD)
+        self._handle = self._channel.receive_process()
+        if self._handle is not None:
+            weakref.finalize(self, os.close, self._handle)
+            watch_tasks(self, self._handle, self._launcher.spec.processes)
         try:
             while (frame := self._channel.receive()) is not None:
                 shape = _SHAPES.get(frame["op"])
                 if shape is None:
                     raise NoFrame(f"unknown op {frame['op'][:40]!r}")
-                msgspec.convert(frame, shape)
+                told = msgspec.convert(frame, shape)
+                if isinstance(told, _Broken):
+                    self._broken = f"the cell broke the REPL from inside ({told.why[:300]})"
+                    break
                 self._frames.put(frame)
+                while self._frames.qsize() + self._outstanding.count > _MOST and not self._channel.closed:
+                    time.sleep(0.01)  # a cell that floods us waits
         except (NoFrame, msgspec.ValidationError) as error:
-            self._broken = str(error)
+            self._broken = f"something in the cell wrote to the REPL's own channel ({error})"
         self._frames.put(None)
 
+    def end_because(self, why: str) -> None:
+        """End the process from any thread; whoever waits for it is told `why`."""
+        self._broken = why
+        self._launcher.kill(self.process)
 
-class _ComputeClock:
-    """Counts the seconds in which a cell computes; stands while one of its calls is outstanding."""
 
-    def __init__(self, limit: float) -> None:
-        self._left = limit
-        self._since = time.monotonic()
-        self.outstanding = 0
-        self._lock = threading.Condition()
+class _Outstanding:
+    """The calls that are being answered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = threading.Condition()
 
     def begin(self) -> None:
-        with self._lock:
-            if self.outstanding == 0:
-                self._left -= time.monotonic() - self._since
-            self.outstanding += 1
+        with self._changed:
+            self.count += 1
 
     def end(self) -> None:
-        with self._lock:
-            self.outstanding -= 1
-            if self.outstanding == 0:
-                self._since = time.monotonic()
-                self._lock.notify_all()
+        with self._changed:
+            self.count -= 1
+            self._changed.notify_all()
 
-    def wait_for_calls(self) -> None:
-        with self._lock:
-            self._lock.wait_for(lambda: self.outstanding == 0)
-
-    def left(self) -> float:
-        with self._lock:
-            running = 0.0 if self.outstanding else time.monotonic() - self._since
-            return max(0.0, self._left - running)
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "it does not answer"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    def wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.count == 0)

@@ -6,6 +6,7 @@ or a home's other contents stay outside.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -45,9 +46,15 @@ def link_packages(folder: Path) -> None:
             (folder / name).symlink_to(packages() / name)
 
 
+@functools.cache
 def python_paths() -> list[Path]:
     """Give what Python needs to start inside and import the worker."""
     ours = [packages() / name for name in ("agent", "state", "workspaces")]
     roots = [Path(sys.prefix), Path(sys.base_prefix), Path(os.path.realpath(sys.executable)).parent]
     sites = [path for path in extra_imports() if path != packages()]
     return [path for path in (*roots, *ours, *sites) if path.is_dir() and not str(path).startswith(("/usr/", "/bin"))]
+
+
+def programs() -> list[Path]:
+    """Give the paths by which Python is started; each symlink on their way must work inside."""
+    return [Path(sys.executable), Path(sys.prefix), Path(sys.base_prefix)]

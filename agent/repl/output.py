@@ -1,15 +1,18 @@
 """What a cell prints, kept within a bound: the head and the tail, and how much was left out between.
 
-The bound holds while the output is made, so a cell that prints ten gigabytes costs the worker two caps of memory.
+The bound holds while the output is made, so a cell that prints ten gigabytes costs the worker two caps of memory. Each cell has
+a pipe of its own: what a process of an earlier cell still writes is read, so that it can go on, and not shown.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
-import os
+import selectors
 import sys
-import threading
+from _thread import allocate_lock, start_new_thread
+from contextlib import suppress
+from os import close, dup2, getpid, pipe, read, write
 
 _CHUNK = 1 << 16
 
@@ -22,7 +25,7 @@ class Transcript(io.TextIOBase):
         self._head = ""
         self._tail = ""
         self._total = 0
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     def writable(self) -> bool:
         """Say yes, as streams do."""
@@ -51,8 +54,8 @@ class Transcript(io.TextIOBase):
             return f"{self._head}\n… [{cut} of {self._total} characters cut] …\n{self._tail}"
 
 
-class _ThroughPipe(io.TextIOBase):
-    """Python's stdout while a cell runs: through the same pipe as that of its commands, so that the order is theirs."""
+class _BytesThroughPipe(io.RawIOBase):
+    """What `sys.stdout.buffer` is while a cell runs."""
 
     def __init__(self, fd: int, transcript: Transcript) -> None:
         self._fd, self._transcript = fd, transcript
@@ -65,57 +68,119 @@ class _ThroughPipe(io.TextIOBase):
         """Return the descriptor that commands write to."""
         return 1
 
-    def write(self, text: str) -> int:
-        """Write all of the text; straight into the transcript when the cell has closed the pipe."""
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
+    def write(self, data: object) -> int:
+        """Write all of the bytes; straight into the transcript when the cell has closed the pipe."""
+        left = memoryview(data).cast("B")  # type: ignore[arg-type]
+        size = len(left)
         try:
-            while data:
-                data = data[os.write(self._fd, data[:_CHUNK]) :]
+            while left:
+                left = left[write(self._fd, left[:_CHUNK]) :]
         except OSError:
-            self._transcript.write(bytes(data).decode("utf-8", "replace"))
+            self._transcript.write(bytes(left).decode("utf-8", "replace"))
+        return size
+
+
+class _ThroughPipe(io.TextIOBase):
+    """Python's stdout while a cell runs: through the same pipe as that of its commands, so that the order is theirs."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, fd: int, transcript: Transcript) -> None:
+        self.buffer = _BytesThroughPipe(fd, transcript)
+
+    def writable(self) -> bool:
+        """Say yes, as streams do."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor that commands write to."""
+        return 1
+
+    def write(self, text: str) -> int:
+        """Write all of the text, piece by piece: a copy of a gigabyte could be one too many."""
+        for at in range(0, len(text), _CHUNK):
+            self.buffer.write(text[at : at + _CHUNK].encode("utf-8", "backslashreplace"))
         return len(text)
+
+
+class _Pipe:
+    """The pipe of one cell, and where what comes out of it goes."""
+
+    def __init__(self, cap: int) -> None:
+        self.transcript = Transcript(cap)
+        self.read_end, self.write_end = pipe()
+        self.mark = f"\0mark-{getpid()}-{self.read_end}\0".encode()
+        self.drained = allocate_lock()  # held until the mark has come through
+        self.drained.acquire()
+        self._rest = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may be split over two reads
+
+    def take(self, chunk: bytes) -> None:
+        """Put bytes into the transcript, up to the mark that ends the cell's."""
+        data = self._rest + chunk
+        if (at := data.find(self.mark)) >= 0:
+            self._show(data[:at])
+            data = data[at + len(self.mark) :]
+            if self.drained.locked():
+                self.drained.release()
+        keep = len(self.mark) - 1 if b"\0" in data[-len(self.mark) :] else 0  # a mark may be split over two reads
+        self._show(data[: len(data) - keep])
+        self._rest = data[len(data) - keep :]
+
+    def _show(self, data: bytes) -> None:
+        if data:
+            self.transcript.write(self._decoder.decode(data))
 
 
 class CapturedOutput:
     """Python's and the process's stdout and stderr, caught in one transcript while a cell runs."""
 
     def __init__(self) -> None:
-        self.transcript = Transcript(1)
-        read_end, self._write_end = os.pipe()
-        os.dup2(self._write_end, 1)
-        os.dup2(self._write_end, 2)
-        self._mark = f"\0mark-{os.getpid()}\0".encode()
-        self._seen = threading.Event()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may be split over two reads
-        threading.Thread(target=self._drain, args=(read_end,), daemon=True).start()
+        self._poll = selectors.DefaultSelector()
+        self._pipe = self._open(1)
+        start_new_thread(self._drain, ())
 
     def begin(self, cap: int) -> None:
         """Start a new transcript of at most `cap` characters."""
-        self.transcript = Transcript(cap)
-        sys.stdout = sys.stderr = _ThroughPipe(self._write_end, self.transcript)
-        for fd in (1, 2):  # an earlier cell may have closed or redirected them
-            os.dup2(self._write_end, fd)
+        last = self._pipe
+        try:
+            self._pipe = self._open(cap)
+        except OSError:  # the cells hold every descriptor there is
+            last.transcript = Transcript(cap)
+        else:
+            close(last.write_end)
+        self.stream = sys.stdout = sys.stderr = _ThroughPipe(self._pipe.write_end, self._pipe.transcript)
 
     def end(self) -> str:
         """Return the transcript, with all that subprocesses wrote so far."""
-        self._seen.clear()
-        os.write(self._write_end, self._mark)
-        self._seen.wait(2.0)
-        return self.transcript.text()
+        write(self._pipe.write_end, self._pipe.mark)
+        self._pipe.drained.acquire(timeout=2.0)
+        return self._pipe.transcript.text()
 
-    def _drain(self, fd: int) -> None:
-        rest = b""
-        while chunk := os.read(fd, _CHUNK):
-            data = rest + chunk
-            while (at := data.find(self._mark)) >= 0:
-                self._take(data[:at])
-                data = data[at + len(self._mark) :]
-                self._seen.set()
-            # a mark may be split over two reads
-            keep = len(self._mark) - 1 if b"\0" in data[-len(self._mark) :] else 0
-            self._take(data[: len(data) - keep])
-            rest = data[len(data) - keep :]
+    def _open(self, cap: int) -> _Pipe:
+        """Make a pipe and let fds 1 and 2 lead into it, also when an earlier cell has closed them."""
+        fresh = _Pipe(cap)
+        try:
+            for fd in (1, 2):
+                dup2(fresh.write_end, fd)
+        except OSError:
+            close(fresh.read_end)
+            close(fresh.write_end)
+            raise
+        self._poll.register(fresh.read_end, selectors.EVENT_READ, fresh)
+        return fresh
 
-    def _take(self, data: bytes) -> None:
-        if data:
-            self.transcript.write(self._decoder.decode(data))
+    def _drain(self) -> None:
+        while True:
+            for key, _ in self._poll.select():
+                try:
+                    chunk = read(key.fd, _CHUNK)
+                except OSError:  # a cell closed it
+                    chunk = b""
+                if chunk:
+                    with suppress(MemoryError):  # the cell has it all
+                        key.data.take(chunk)
+                else:
+                    self._poll.unregister(key.fd)
+                    close(key.fd)

@@ -16,6 +16,7 @@ import queue
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -128,6 +129,25 @@ def open_sandbox(spec: SandboxSpec) -> Launcher:
     return Launcher(spec, choose(spec.kind))
 
 
+class Started(Protocol):
+    """A process that runs in a sandbox, as `Launcher.kill` and whoever waits for it need to know it."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def inner(self) -> Fd:
+        """A pidfd whose end means that nothing inside is left, where there is one."""
+
+    @property
+    def returncode(self) -> int | Any | None:
+        """The exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raises `subprocess.TimeoutExpired` after `timeout` seconds."""
+
+
 class SandboxedProcess(subprocess.Popen[bytes]):
     """A launched process. `inner` is a pidfd of the first process inside bubblewrap's namespace."""
 
@@ -164,11 +184,11 @@ class Launcher:
         except OSError as error:
             raise SandboxError(f"the sandbox could not be started: {error}", HINT) from error
 
-    def kill(self, process: subprocess.Popen[bytes], *, timeout: float = 10.0) -> None:
+    def kill(self, process: Started, *, timeout: float = 10.0) -> None:
         """End the whole tree of a launched process, and return when nothing of it is left (or after
         `timeout` seconds).
         """
-        inner = getattr(process, "inner", None)
+        inner = process.inner
         with contextlib.suppress(ProcessLookupError):
             if inner is not None:
                 signal.pidfd_send_signal(inner, signal.SIGKILL)
@@ -185,6 +205,16 @@ class Launcher:
             watch.register(inner, select.POLLIN)
             watch.poll(timeout * 1000)
 
+    def view(self) -> list[bubblewrap.Mount]:
+        """Give all that a process inside sees, in the order in which it is laid."""
+        return bubblewrap.view(
+            network=self.spec.network,
+            writable=[self.spec.writable],
+            read_only=[*interpreter.python_paths(), *self.spec.python_roots, *self.spec.read_only],
+            hidden=self.spec.hidden,
+            programs=interpreter.programs(),
+        )
+
     def describe(self) -> str:
         """Say in one line what holds the cells in, and what it does not cover."""
         net = "network open" if self.spec.network else "no network"
@@ -194,41 +224,16 @@ class Launcher:
     def _bubblewrapped(
         self, command: list[str], env: dict[str, str], cwd: str, fds: tuple[int, ...], options: dict[str, Any]
     ) -> SandboxedProcess:
-        arguments = bubblewrap.arguments(
-            network=self.spec.network,
-            writable=[self.spec.writable],
-            read_only=[*interpreter.python_paths(), *self.spec.python_roots, *self.spec.read_only],
-            hidden=self.spec.hidden,
-            programs=[Path(sys.executable), Path(sys.prefix), Path(sys.base_prefix)],
-        )
-        info, told = os.pipe()
         rules = os.memfd_create("seccomp")
         os.write(rules, landlock.seccomp_program(network=True))  # the namespace has no network; this is for the rest
         os.lseek(rules, 0, os.SEEK_SET)
         seccomp = ["--seccomp", str(rules)] if landlock.seccomp_known() else []
-        whole = [
-            self.layer.program,
-            *arguments,
-            *seccomp,
-            "--info-fd",
-            str(told),
-            "--chdir",
-            cwd,
-            "--",
-            *command,
-        ]
+        arguments = [*bubblewrap.options(self.view(), network=self.spec.network), *seccomp, "--chdir", cwd]
         clean = interpreter.environment(bubblewrap.HOME) | env
         try:
-            process = _start(whole, env=clean, pass_fds=(*fds, told, rules), cwd="/", **options)
-        except BaseException:
-            os.close(info)
-            raise
+            return start_bubblewrap(self.layer.program, arguments, command, clean, (*fds, rules), options)
         finally:
-            os.close(told)
             os.close(rules)
-        with os.fdopen(info, "rb") as pipe:
-            _note_inner(process, pipe.read())
-        return process
 
     def _supervised(
         self, command: list[str], env: dict[str, str], cwd: str, fds: tuple[int, ...], options: dict[str, Any]
@@ -257,6 +262,36 @@ class Launcher:
         except BaseException:
             shutil.rmtree(temp, ignore_errors=True)
             raise
+
+
+def launch_worker(launcher: Launcher, channel: socket.socket, cwd: Path, log: Path) -> Started:
+    """Start a REPL's worker on `channel` in a sandbox and a Python of its own; what it prints goes to `log`."""
+    argv = [sys.executable, "-P", "-m", "agent.repl.worker", str(channel.fileno())]
+    with log.open("ab") as sink:
+        return launcher.launch(argv, pass_fds=(channel.fileno(),), cwd=cwd, stdout=sink, stderr=sink)
+
+
+def start_bubblewrap(
+    program: str,
+    arguments: Sequence[str],
+    command: Sequence[str],
+    env: Mapping[str, str],
+    fds: Sequence[int],
+    options: Mapping[str, Any],
+) -> SandboxedProcess:
+    """Start `command` below bwrap with nothing but `env`; `inner` of what is returned holds its namespace."""
+    info, told = os.pipe()
+    whole = [program, *arguments, "--info-fd", str(told), "--", *command]
+    try:
+        process = _start(whole, env=env, pass_fds=(*fds, told), cwd="/", **options)
+    except BaseException:
+        os.close(info)
+        raise
+    finally:
+        os.close(told)
+    with os.fdopen(info, "rb") as pipe:
+        _note_inner(process, pipe.read())
+    return process
 
 
 def _confine_code() -> str:

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 Call = Callable[..., Any]
+
+#: All names that a cell finds; a tool of the user's cannot have one of them.
+NAMES = frozenset(
+    ("answer", "context", "history", "llm_query", "llm_query_batched", "llm_batch", "rlm_query", "rlm_query_batched",
+     "COMMIT", "BRANCH", "SWITCH", "MERGE", "CONTEXT", "budget", "FINAL", "FINAL_VAR", "SHOW_VARS", "shell", "CallError")
+)  # fmt: skip
 
 
 class CallError(str):
@@ -23,6 +29,44 @@ class CallError(str):
 
     def __reduce__(self) -> Any:
         return CallError, (str(self)[len("Error: ") :],)
+
+
+class ChildAnswer(str):
+    """A child's answer; `rollout` is its id, and CONTEXT(child=id) shows its trajectory."""
+
+    rollout: str
+
+    def __new__(cls, text: str, rollout: str) -> ChildAnswer:
+        made = super().__new__(cls, text)
+        made.rollout = rollout
+        return made
+
+    def __reduce__(self) -> Any:
+        return ChildAnswer, (str(self), self.rollout)
+
+
+class History(Sequence[dict[str, Any]]):
+    """All earlier steps in full, oldest first: step, reply, cell, observation. Fetched when it is looked at."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """Return them as a list."""
+        return list(_or_raise(self._call("history")))
+
+    def __len__(self) -> int:
+        return len(self())
+
+    @overload
+    def __getitem__(self, where: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, where: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, where: int | slice) -> Any:
+        return self()[where]
+
+    def __repr__(self) -> str:
+        return f"<history of {len(self)} steps: history[-1], or history() for a list>"
 
 
 class ShellResult:
@@ -64,9 +108,9 @@ def build(
         model: str | None = None,
         system: str | None = None,
         max_tokens: int | None = None,
-        schema: dict[str, Any] | None = None,
+        schema: Any = None,
     ) -> Any:
-        """Ask a model once; with a JSON schema the parsed value is returned."""
+        """Ask a model once; with a JSON schema, or a pydantic model, the checked value is returned."""
         return llm_query_batched([prompt], model, system, max_tokens, schema)[0]
 
     def llm_query_batched(
@@ -74,35 +118,49 @@ def build(
         model: str | None = None,
         system: str | None = None,
         max_tokens: int | None = None,
-        schema: dict[str, Any] | None = None,
+        schema: Any = None,
     ) -> list[Any]:
         """Ask many at once; answers come in order, a failed one is a falsy CallError."""
         if isinstance(prompts, str):
             raise TypeError("llm_query_batched takes a list of prompts; use llm_query for one")
+        prompts = list(prompts)
+        wanted, build = _typed(schema)
         answers: list[Any] = [None] * len(prompts)
         good = [i for i, prompt in enumerate(prompts) if isinstance(prompt, str)]
         for i in set(range(len(prompts))) - set(good):
             answers[i] = CallError(f"prompt {i} is a {type(prompts[i]).__name__}, not a str")
         sent = [str(prompts[i]) for i in good]
         if sent:
-            got = call("llm", prompts=sent, model=model, system=system, max_tokens=max_tokens, schema=schema)
+            got = call("llm", prompts=sent, model=model, system=system, max_tokens=max_tokens, schema=wanted)
             for i, outcome in zip(good, _or_raise(got), strict=True):
-                answers[i] = outcome["value"] if outcome["ok"] else CallError(outcome["value"])
+                answers[i] = build(outcome["value"]) if outcome["ok"] else CallError(outcome["value"])
         return answers
 
-    def rlm_query(prompt: str, context: Any = None, model: str | None = None) -> Any:
-        """Let a child with a REPL of its own work on a prompt over a slice of the context."""
-        return rlm_query_batched([prompt], None if context is None else [context], model)[0]
+    def rlm_query(
+        prompt: str, context: Any = None, model: str | None = None, limits: dict[str, Any] | None = None
+    ) -> Any:
+        """Let a child with a REPL of its own work on a prompt over a slice of the context.
+
+        `limits` may give it less than all that is left: calls, tokens, usd, seconds.
+        """
+        return rlm_query_batched([prompt], None if context is None else [context], model, limits)[0]
 
     def rlm_query_batched(
-        prompts: Sequence[str], contexts: Sequence[Any] | None = None, model: str | None = None
+        prompts: Sequence[str],
+        contexts: Sequence[Any] | None = None,
+        model: str | None = None,
+        limits: dict[str, Any] | None = None,
     ) -> list[Any]:
-        """Start many children at once; their answers come in order."""
+        """Start many children at once; their answers come in order. `limits` hold for each of them."""
+        if isinstance(prompts, str):
+            raise TypeError("rlm_query_batched takes a list of prompts; use rlm_query for one")
         if contexts is not None and len(contexts) != len(prompts):
             raise ValueError(f"{len(prompts)} prompts but {len(contexts)} contexts")
+        if not prompts:
+            return []
         packed = [pack_context(c) for c in contexts] if contexts is not None else [None] * len(prompts)
-        got = call("rlm", prompts=[str(p) for p in prompts], contexts=packed, model=model)
-        return [o["value"] if o["ok"] else CallError(o["value"]) for o in _or_raise(got)]
+        got = call("rlm", prompts=[str(p) for p in prompts], contexts=packed, model=model, limits=limits)
+        return [_child_answer(outcome) for outcome in _or_raise(got)]
 
     def COMMIT(summary: str, contribution: str | None = None) -> str:
         """Record a milestone: one git commit of the work and of what is known."""
@@ -115,9 +173,10 @@ def build(
         log: int | None = None,
         metadata: str | None = None,
         step: int | None = None,
+        child: str | None = None,
         offset: int = 0,
     ) -> str:
-        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, or a step in full."""
+        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full, or a child's steps."""
         return str(
             _or_raise(
                 call(
@@ -127,18 +186,15 @@ def build(
                     log=log,
                     metadata=metadata,
                     step=step,
+                    child=child,
                     offset=offset,
                 )
             )
         )
 
     def budget() -> dict[str, Any]:
-        """Tell what is left of steps, calls, tokens and money; None means no limit."""
+        """Tell what is left of steps, calls, tokens, usd and seconds; None means no limit."""
         return dict(_or_raise(call("budget")))
-
-    def history() -> list[dict[str, Any]]:
-        """Return all earlier steps in full, oldest first: step, reply, cell, observation."""
-        return list(_or_raise(call("history")))
 
     def FINAL(content: Any) -> None:
         """End the rollout with this answer."""
@@ -158,10 +214,21 @@ def build(
     return {
         f.__name__: f
         for f in (
-            llm_query, llm_query_batched, rlm_query, rlm_query_batched, COMMIT, CONTEXT, budget, history, FINAL,
+            llm_query, llm_query_batched, rlm_query, rlm_query_batched, COMMIT, CONTEXT, budget, FINAL,
             FINAL_VAR, SHOW_VARS, shell,
         )
-    } | {"llm_batch": llm_query_batched, "CallError": CallError}  # fmt: skip
+    } | {"llm_batch": llm_query_batched, "CallError": CallError, "history": History(call)}  # fmt: skip
+
+
+def tool(call: Call, name: str, description: str) -> Callable[..., Any]:
+    """Return the function that stands for one of the user's own, which run on the host."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _or_raise(call("tool", name=name, args=list(args), kwargs=kwargs))
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = description
+    return run
 
 
 def pack_context(value: Any) -> dict[str, Any]:
@@ -174,6 +241,22 @@ def pack_context(value: Any) -> dict[str, Any]:
         return {"refs": to_refs(value)}
     except TypeError:
         return {"value": value}
+
+
+def _typed(schema: Any) -> tuple[dict[str, Any] | None, Callable[[Any], Any]]:
+    """Return (the JSON Schema that is sent, what makes the value of a checked reply); pydantic models give both."""
+    if schema is None or isinstance(schema, dict):
+        return schema, lambda value: value
+    if hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate"):
+        return schema.model_json_schema(), schema.model_validate
+    raise TypeError(f"schema= takes a JSON Schema (a dict) or a pydantic model, not a {type(schema).__name__}")
+
+
+def _child_answer(outcome: dict[str, Any]) -> Any:
+    if not outcome["ok"]:
+        return CallError(outcome["value"])
+    rollout = outcome.get("rollout")
+    return ChildAnswer(outcome["value"], rollout) if rollout else outcome["value"]
 
 
 def _or_raise(outcome: Any) -> Any:

@@ -21,6 +21,7 @@ import cloudpickle
 #: Bytes of one variable and of all: a database row must hold the one, a frame to a fresh REPL the other.
 MAX_VALUE, MAX_TOTAL = 512 << 20, 1536 << 20
 _ATOMS = (int, float, complex, bool, type(None))
+_MAX_NAME = 1000
 
 
 class NamespaceWriter:
@@ -38,11 +39,11 @@ class NamespaceWriter:
 
         Returns (name -> hash of the value, hash -> bytes of values not in `known`, name -> why it was lost).
         """
-        names = {k: v for k, v in self._namespace.items() if k not in skip and not k.startswith("__")}
-        by_id = {id(v): k for k, v in names.items() if not isinstance(v, _ATOMS)}
+        lost: dict[str, str] = {}
+        names = _storable(self._namespace, skip, lost)
+        by_id = {id(v): k for k, v in names.items() if type(v) not in _ATOMS}
         shas: dict[str, str] = {}
         values: dict[str, bytes] = {}
-        lost: dict[str, str] = {}
         fresh: dict[str, tuple[Any, str, int]] = {}
         total = 0
         for name, value in names.items():
@@ -55,7 +56,7 @@ class NamespaceWriter:
             try:
                 data = _dump(value, name, by_id, self._namespace)
             except BaseException as error:  # its own code runs here, and may raise anything
-                lost[name] = f"{type(value).__name__}: {_why(error)}"
+                lost[name] = f"{type(value).__name__[:100]}: {why(error)}"
                 continue
             if len(data) > self._max_value or total + len(data) > self._max_total:
                 lost[name] = f"{type(value).__name__}: {len(data) >> 20} MB are too much to keep; write it to a file"
@@ -65,7 +66,7 @@ class NamespaceWriter:
             shas[name] = sha
             if sha not in known:
                 values[sha] = data
-            if isinstance(value, (str, bytes, int, float)):
+            if type(value) in (str, bytes, int, float):
                 fresh[name] = (value, sha, len(data))
         self._unchanged = fresh
         return shas, values, lost
@@ -92,16 +93,32 @@ def restore(namespace: dict[str, Any], shas: dict[str, str], values: dict[str, b
         try:
             load(name)
         except BaseException as error:  # its own code runs here, and may raise anything
-            lost[name] = _why(error)
+            lost[name] = why(error)
     return lost
 
 
-def _why(error: BaseException) -> str:
+def _storable(namespace: dict[str, Any], skip: Collection[str], lost: dict[str, str]) -> dict[str, Any]:
+    """Return what has a name that can be kept; `globals()` takes any object as a key, and any text."""
+    names: dict[str, Any] = {}
+    for name, value in list(namespace.items()):
+        if type(name) is not str:
+            lost[f"a variable named by a {type(name).__name__}"[:_MAX_NAME]] = "only text can be a name"
+        elif name in skip or name.startswith("__"):
+            continue
+        elif len(name) > _MAX_NAME or not name.isprintable():
+            lost[ascii(name[:60])] = "its name cannot be kept"
+        else:
+            names[name] = value
+    return names
+
+
+def why(error: BaseException) -> str:
+    """Say in a line what an object's own code raised."""
     if isinstance(error, KeyboardInterrupt):
         return "it took too long"
     try:
         return f"{type(error).__name__}: {str(error)[:120]}"
-    except Exception:  # its own __str__ fails
+    except BaseException:  # its own __str__ fails
         return type(error).__name__
 
 

@@ -8,12 +8,14 @@ write to its end of the socket, so the host must outlive any bytes.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
-import struct
 import threading
+from struct import pack, unpack
 from typing import Any
 
 import msgspec
+from msgspec.msgpack import decode, encode
 
 MAX_FRAME = 1 << 31
 _PIECE = 1 << 24
@@ -24,37 +26,66 @@ class NoFrame(ValueError):
 
 
 class Channel:
-    """One end of the socket pair. `send` may be called from any thread; `receive` from one."""
+    """One end of the socket pair. `send` may be called from any thread; `receive` from one.
+
+    What a cell may replace in `socket`, `struct` or `msgspec` is not looked up again once the channel is open.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self._sendall, self._recv_into = sock.sendall, sock.recv_into
         self._lock = threading.Lock()
+        self.closed = False
+
+    def give_up_sending_after(self, seconds: float) -> None:
+        """Let `send` raise OSError when the other side reads nothing for so long."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, pack("@ll", int(seconds), 0))
+
+    def send_process(self) -> None:
+        """Hand over a handle of this process: the first thing that a REPL sends."""
+        try:
+            handle = os.pidfd_open(os.getpid())
+        except (AttributeError, OSError):  # a system without them
+            self._sendall(b"-")
+            return
+        try:
+            socket.send_fds(self._socket, [b"+"], [handle])
+        finally:
+            os.close(handle)
+
+    def receive_process(self) -> int | None:
+        """Take the handle (a pidfd) that the other side sends first; None when it has none or is gone."""
+        try:
+            _, handles, _, _ = socket.recv_fds(self._socket, 1, 1)
+        except OSError:
+            return None
+        return handles[0] if handles else None
 
     def send(self, **frame: Any) -> None:
         """Send one frame; raises OSError when the other side is gone, ValueError when it is too large."""
         try:
-            body = msgspec.msgpack.encode(frame)
+            body = encode(frame)
         except UnicodeEncodeError:
-            body = msgspec.msgpack.encode(_fit(frame))
+            body = encode(_fit(frame))
         if len(body) >= MAX_FRAME:
             raise ValueError(f"a message of {len(body)} bytes is too large; pass a slice of the context instead")
         with self._lock:
-            self._socket.sendall(struct.pack(">I", len(body)))
-            self._socket.sendall(body)
+            self._sendall(pack(">I", len(body)))
+            self._sendall(body)
 
     def receive(self) -> dict[str, Any] | None:
         """Wait for the next frame; None when the other side is gone. Raises `NoFrame`."""
         head = self._exactly(4)
         if head is None:
             return None
-        size = struct.unpack(">I", head)[0]
+        size = unpack(">I", head)[0]
         if size >= MAX_FRAME:
             raise NoFrame(f"a length of {size} bytes")
         body = self._exactly(size)
         if body is None:
             return None
         try:
-            frame = msgspec.msgpack.decode(body)
+            frame = decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NoFrame(str(error)) from error
         if not isinstance(frame, dict) or not isinstance(frame.get("op"), str):
@@ -63,6 +94,7 @@ class Channel:
 
     def close(self) -> None:
         """Close this end; the other side's `receive` returns None."""
+        self.closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -75,7 +107,7 @@ class Channel:
                 data.extend(bytes(min(size - got, max(_PIECE, got))))
             with memoryview(data) as view:
                 try:
-                    read = self._socket.recv_into(view[got:])
+                    read = self._recv_into(view[got:])
                 except OSError:
                     return None
             if read == 0:

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import socket
 import sys
-import threading
-import time
-from concurrent.futures import Future
+from _thread import allocate_lock, start_new_thread
+from os import _exit, getpid
+from time import perf_counter
 from typing import Any
 
 from agent.repl import scaffold, snapshot
+from agent.repl.interrupts import Interrupts
 from agent.repl.namespace import Namespace
 from agent.repl.output import CapturedOutput
+from agent.repl.process import ProcessState
 from agent.repl.wire import Channel
+
+_HOST_GONE = "the host is gone"
+
+
+class _Waiting:
+    """A call that waits for its answer, on a lock that no cell can patch."""
+
+    __slots__ = ("answered", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = _HOST_GONE
+        self.answered = allocate_lock()
+        self.answered.acquire()
 
 
 class Worker:
@@ -29,32 +43,45 @@ class Worker:
         self.channel = channel
         self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.output = CapturedOutput()
-        self._waiting: dict[int, Future[Any]] = {}
+        self.output.begin(1)
+        self._waiting: dict[int, _Waiting] = {}
         self._next = 0
-        self._lock = threading.Lock()
-        self._running = False
-        self._pid = os.getpid()
+        self._lock = allocate_lock()
+        self._gone = False
+        self._pid = getpid()
+        self._interrupts = Interrupts(_exit)
+        self._process = ProcessState()
 
     def serve(self) -> None:
-        """Answer the host's frames until it hangs up."""
-        threading.Thread(target=self._read, name="channel", daemon=True).start()
+        """Answer the host's frames until it hangs up; what a cell has broken for good is told, and ends the process."""
+        self.channel.send_process()
+        start_new_thread(self._read, ())
         while (frame := self.inbox.get()) is not None:
-            getattr(self, "on_" + frame["op"])(frame)
+            try:
+                getattr(self, "on_" + frame["op"])(frame)
+            except OSError:
+                return  # the channel is closed
+            except BaseException as error:
+                self.channel.send(op="broken", why=f"{type(error).__name__}: {error}"[:300])
+                _exit(1)
 
     def on_init(self, frame: dict[str, Any]) -> None:
         """Build the namespace: the context and the scaffold."""
         names = scaffold.build(self.call, lambda: self.namespace.names, lambda: self.namespace.variables())
-        names["context"] = _open_context(frame["context"])
+        names |= {name: scaffold.tool(self.call, name, text) for name, text in frame.get("tools", ())}
+        names |= frame.get("values", {})
+        for name, given in {"context": frame["context"], **frame.get("contexts", {})}.items():
+            names[name] = _open_context(given)
         for name in frame.get("remove", ()):
             names.pop(name, None)
-        self.namespace = Namespace(names)
+        self.namespace = Namespace(names, lambda text: self.output.stream.write(text))
         self.writer = snapshot.NamespaceWriter(self.namespace.names)
         self.channel.send(op="ready")
 
     def on_run(self, frame: dict[str, Any]) -> None:
         """Run a cell and report what it showed."""
         self.output.begin(frame["output_chars"])
-        began = time.perf_counter()
+        began = perf_counter()
         good, content, ready, variables = False, "", False, []
         self._begin()
         try:
@@ -63,7 +90,7 @@ class Worker:
             variables = self.namespace.variables()[:200]
         except BaseException as error:  # an interrupt between two blocks, or an object that cannot be looked at
             good = False
-            print(f"{type(error).__name__}: while the cell's answer and variables were read")
+            self.output.stream.write(f"{snapshot.why(error)}\n(while the cell's answer and variables were read)\n")
         finally:
             self._end()
         self.channel.send(
@@ -73,28 +100,35 @@ class Worker:
             answer=content,
             ready=ready,
             variables=variables,
-            seconds=time.perf_counter() - began,
+            seconds=perf_counter() - began,
         )
 
     def on_read(self, frame: dict[str, Any]) -> None:
         """Give the value of one variable as text, for a FINAL_VAR outside of a cell."""
-        found = frame["name"] in self.namespace.names
-        self.channel.send(op="value", found=found, text=str(self.namespace.names.get(frame["name"], "")))
+        self._begin()
+        try:
+            found, text = frame["name"] in self.namespace.names, str(self.namespace.names.get(frame["name"], ""))
+        except BaseException:  # its own code fails
+            found, text = False, ""
+        finally:
+            self._end()
+        self.channel.send(op="value", found=found, text=text)
 
     def on_withdraw(self, _frame: dict[str, Any]) -> None:
         """Take back the answer's `ready`."""
+        self.namespace.lay_scaffold()
         self.namespace.names["answer"]["ready"] = False
 
     def on_snapshot(self, frame: dict[str, Any]) -> None:
         """Hand over the namespace: hashes of all variables, bytes of those that the host does not have."""
         skip = set(self.namespace.scaffold)
-        began = time.perf_counter()
+        began = perf_counter()
         self._begin()
         try:
             shas, values, lost = self.writer.write(skip, set(frame["known"]))
         finally:
             self._end()
-        self.channel.send(op="snapshot", shas=shas, values=values, lost=lost, seconds=time.perf_counter() - began)
+        self.channel.send(op="snapshot", shas=shas, values=values, lost=lost, seconds=perf_counter() - began)
 
     def on_restore(self, frame: dict[str, Any]) -> None:
         """Fill the namespace from a snapshot."""
@@ -108,43 +142,48 @@ class Worker:
 
     def call(self, kind: str, **arguments: Any) -> Any:
         """Ask the host and wait; may be used from any thread, but not from a forked process."""
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             raise RuntimeError("only the REPL's own process can make calls; use threads, or llm_query_batched")
-        future: Future[Any] = Future()
+        waiting = _Waiting()
         with self._lock:
+            if self._gone:
+                raise ConnectionError(_HOST_GONE)
             self._next += 1
             number = self._next
-            self._waiting[number] = future
+            self._waiting[number] = waiting
         self.channel.send(op="call", id=number, kind=kind, args=arguments)
-        return future.result()
+        waiting.answered.acquire()
+        if waiting.value is _HOST_GONE:
+            raise ConnectionError(_HOST_GONE)
+        return waiting.value
 
     def _begin(self) -> None:
-        """Let an interrupt through from here on, whatever an earlier cell did to the signal."""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._running = True
+        """Let an interrupt through from here on, whatever an earlier cell did to the signal or to the process."""
+        self._process.prepare()
+        self._interrupts.open()
 
     def _end(self) -> None:
         """Let no interrupt and no timer of the cell hit the REPL itself; a forked copy of the cell ends here."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._running = False
-        for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
-            signal.setitimer(timer, 0)
-        if os.getpid() != self._pid:
-            os._exit(0)
+        self._interrupts.close()
+        if getpid() != self._pid:
+            _exit(0)
+        self._process.mend()
 
     def _read(self) -> None:
         while (frame := self.channel.receive()) is not None:
             if frame["op"] == "reply":
                 if waiting := self._waiting.pop(frame["id"], None):
-                    waiting.set_result(frame["value"])
+                    waiting.value = frame["value"]
+                    waiting.answered.release()
             elif frame["op"] == "interrupt":
-                if self._running:
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                os.kill(getpid(), 2)
             else:
                 self.inbox.put(frame)
         self.inbox.put(None)
-        for future in self._waiting.values():
-            future.set_exception(ConnectionError("the host is gone"))
+        with self._lock:
+            self._gone = True
+        for waiting in list(self._waiting.values()):
+            waiting.answered.release()
 
 
 def _open_context(given: dict[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
 Names: `fixed`, `fixed:TEXT`, `cell` (the same cell always), `list:FILE.json` (texts, by the `step: N` line of the last message, else
 by arrival), `status:CODE` or `status:CODE:RETRY_AFTER`, and the keys of `ANSWERS`. `NAME|NAME*3|NAME` runs through
-behaviours by arrival, the last one stays. A path that ends in .py holds a function `answer(request, n)`.
+behaviours by arrival, the last one stays. `uses_tool`, `uses_tools` (two at once), `never_done` and `stubborn` call the tools that a
+request offers: see `_calling`. A path that ends in .py holds a function `answer(request, n)`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Answer(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
     raw: str | None = None
     reasoning: str | None = None
-    tool_call: bool = False
+    #: Functions to call, as (name, arguments as JSON text).
+    calls: tuple[tuple[str, str], ...] = ()
     finish: str = "stop"
     delay: float = 0.0
     usage: bool = True
@@ -54,7 +56,7 @@ ANSWERS = {
     "none": Answer(None),
     "reasoning": Answer(None, reasoning="Let me think about this.", finish="length"),
     "thought": Answer("42", reasoning="Six times seven."),
-    "tool": Answer(None, tool_call=True, finish="tool_calls"),
+    "tool": Answer(None, calls=(("search", "{}"),), finish="tool_calls"),
     "slow": Answer(delay=3.0),
     "no_usage": Answer("an answer without usage", usage=False),
     "no_choices": Answer(raw='{"id": "x", "object": "chat.completion", "model": "m", "choices": []}'),
@@ -69,6 +71,13 @@ ANSWERS = {
         '"type": "invalid_request_error", "code": "context_length_exceeded"}}',
     ),
 }
+#: How each caller of tools behaves: calls at once, whether a result ends it, whether `tool_choice: none` does.
+CALLERS: dict[str, dict[str, Any]] = {
+    "uses_tool": {"at_once": 1},
+    "uses_tools": {"at_once": 2},
+    "never_done": {"at_once": 1, "ends": False},
+    "stubborn": {"at_once": 1, "ends": False, "obeys": False},
+}
 
 
 def behaviour(name: str) -> Behaviour:
@@ -79,6 +88,8 @@ def behaviour(name: str) -> Behaviour:
         return _always(Answer(name[6:]))
     if name.startswith("list:"):
         return _from_list(json.loads(Path(name[5:]).read_text(encoding="utf-8")))
+    if name in CALLERS:
+        return _calling(**CALLERS[name])
     if "|" in name or re.search(r"\*\d+$", name):
         return _in_turn(name)
     if name.startswith("status:"):
@@ -101,6 +112,24 @@ def _from_list(texts: list[str]) -> Behaviour:
         found = re.findall(r"^step: (\d+)", last_text(request), re.MULTILINE)
         at = int(found[-1]) if found else n
         return Answer(texts[min(at, len(texts)) - 1])
+
+    return answer
+
+
+def _calling(at_once: int, ends: bool = True, obeys: bool = True) -> Behaviour:
+    """Call the first tool that is offered, with `{"n": 1, "about": <the last user message>}`; then repeat what it said."""
+
+    def answer(request: dict[str, Any], n: int) -> Answer:
+        messages = request["messages"]
+        results = [m["content"] for m in messages if m["role"] == "tool"]
+        forbidden = request.get("tool_choice") == "none"
+        if not request.get("tools") or (forbidden and obeys) or (results and ends):
+            return Answer(f"final: {' | '.join(results)}")
+        name = request["tools"][0]["function"]["name"]
+        about = next((m["content"] for m in reversed(messages) if m["role"] == "user"), "")
+        first = len(results) + 1
+        calls = [(name, json.dumps({"n": k, "about": about})) for k in range(first, first + at_once)]
+        return Answer(None, calls=tuple(calls), finish="tool_calls")
 
     return answer
 

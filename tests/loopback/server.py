@@ -1,13 +1,15 @@
 """A small real OpenAI-compatible HTTP server for the tests: `python -m tests.loopback.server --behaviour NAME --ledger FILE`.
 
-It listens on 127.0.0.1 only, prints its port, and is the oracle of what was really asked: each request is a line in the ledger,
-fsync'd, when it arrives, and another when it was answered. The ledger outlives the server; a new one counts on.
+It listens on 127.0.0.1 only, prints its port, and is the oracle of what was really asked: each request is a line in the ledger when
+it arrives, in the kernel's hands before it is worked on, and another when it was answered. The ledger outlives the server, killed
+or not; a new one counts on.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -31,22 +33,23 @@ class Ledger:
         self._lock = threading.Lock()
         self._lines = read_ledger(path) if path else []
         self._count = sum(line["event"] == "arrived" for line in self._lines)
+        self._file = path.open("ab", buffering=0) if path else None
 
     def arrived(self, request: dict[str, Any], key: str) -> int:
         """Write that a request came; return its number, from 1."""
+        text = json.dumps([request.get("model"), request.get("messages")], sort_keys=True)
+        line = {
+            "hash": hashlib.sha256(text.encode()).hexdigest(),
+            "model": request.get("model"),
+            "stream": bool(request.get("stream")),
+            "format": (request.get("response_format") or {}).get("type"),
+            "tools": [tool["function"]["name"] for tool in request.get("tools") or []],
+            "key": key,
+            "last": last_text(request)[-500:],
+        }
         with self._lock:
             self._count += 1
-            text = json.dumps([request.get("model"), request.get("messages")], sort_keys=True)
-            self._write(
-                event="arrived",
-                n=self._count,
-                hash=hashlib.sha256(text.encode()).hexdigest(),
-                model=request.get("model"),
-                stream=bool(request.get("stream")),
-                format=(request.get("response_format") or {}).get("type"),
-                key=key,
-                last=last_text(request)[-500:],
-            )
+            self._write(event="arrived", n=self._count, **line)
             return self._count
 
     def answered(self, n: int, status: int) -> None:
@@ -63,11 +66,15 @@ class Ledger:
     def _write(self, **line: Any) -> None:
         line["at"] = time.time()
         self._lines.append(line)
-        if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+        if self._file is not None:
+            self._file.write(json.dumps(line).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file; what arrives after that is still counted."""
+        with self._lock:
+            file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def read_ledger(path: Path) -> list[dict[str, Any]]:
@@ -82,7 +89,7 @@ class Loopback(ThreadingHTTPServer):
     """The server; `api_base` is its address, `ledger` what it saw, `behave` may be changed while it runs."""
 
     daemon_threads = True
-    request_queue_size = 256
+    request_queue_size = 1024
 
     def __init__(self, behave: Behaviour, ledger: Ledger, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -100,6 +107,8 @@ class Loopback(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # headers and body in one segment: two would wait for each other's acknowledgement
+    disable_nagle_algorithm = True
     server: Loopback
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -137,6 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if half else body)
+        self.wfile.flush()
         if half:
             self.close_connection = True
 
@@ -154,6 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -175,10 +186,23 @@ def _message(answer: Answer) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning is not None:
         message["reasoning_content"] = answer.reasoning
-    if answer.tool_call:
-        function = {"name": "search", "arguments": "{}"}
-        message["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
+    if answer.calls:
+        message["tool_calls"] = [
+            {"id": f"call_{k}", "type": "function", "function": {"name": name, "arguments": arguments}}
+            for k, (name, arguments) in enumerate(answer.calls, 1)
+        ]
     return message
+
+
+def _call_fragments(answer: Answer) -> Iterator[dict[str, Any]]:
+    """Give the deltas of the tool calls as providers do: id and name first, then the arguments in pieces, calls interleaved."""
+    for at, call in enumerate(_message(answer).get("tool_calls", [])):
+        yield {"index": at, **call, "function": {**call["function"], "arguments": ""}}
+    pieces = [[text[k : k + 7] for k in range(0, len(text), 7)] for _, text in answer.calls]
+    for turn in itertools.zip_longest(*pieces):
+        for at, piece in enumerate(turn):
+            if piece is not None:
+                yield {"index": at, "function": {"arguments": piece}}
 
 
 def _completion(answer: Answer, request: dict[str, Any], n: int) -> dict[str, Any]:
@@ -199,8 +223,8 @@ def _chunks(answer: Answer, request: dict[str, Any], n: int) -> Iterator[str]:
     yield event({"role": "assistant", "content": ""})
     if answer.reasoning:
         yield event({"reasoning_content": answer.reasoning})
-    if answer.tool_call:
-        yield event({"tool_calls": [{"index": 0, **_message(answer)["tool_calls"][0]}]})
+    for fragment in _call_fragments(answer):
+        yield event({"tool_calls": [fragment]})
     text = answer.text or ""
     size = max(1, -(-len(text) // 8))
     for at in range(0, len(text), size):
@@ -224,6 +248,7 @@ def loopback(behave: Behaviour | str = "fixed", ledger: Path | None = None) -> I
         server.shutdown()
         thread.join()
         server.server_close()
+        server.ledger.close()
 
 
 def main() -> None:

@@ -10,14 +10,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from state import calls, runs, steps
 from state.errors import JournalError, LeaseLost, RunHeld
 from state.journal import Journal, integrity_problems, open_reader
 from state.lease import RunLock, read_owner, take_lease
-from state.records import CallKey, CallRecord, RunRecord, StepRecord
+from state.records import CallKey, CallRecord, RolloutRecord, RunRecord, StepRecord
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_failing_writer_undoes_only_itself(journal: Journal) -> None:
 
 
 def test_a_settled_call_cannot_be_settled_again(journal: Journal) -> None:
-    journal.write(lambda c: calls.start_calls(c, [a_call()]))
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call()]))
     journal.write(lambda c: calls.set_call(c, "C1", state="done", ok=1, outcome=b"x"))
     with pytest.raises(JournalError, match="settled already"):
         journal.write(lambda c: calls.set_call(c, "C1", state="done", ok=0))
@@ -74,23 +76,82 @@ def test_a_settled_call_cannot_be_settled_again(journal: Journal) -> None:
     assert found is not None and found.settled and found.outcome == b"x"
 
 
-def test_the_same_key_cannot_be_written_twice(journal: Journal) -> None:
-    journal.write(lambda c: calls.start_calls(c, [a_call("C1"), a_call("C2", n=1)]))
-    with pytest.raises(JournalError):
-        journal.write(lambda c: calls.start_calls(c, [a_call("C3")]))
+def test_a_call_is_found_again_by_its_key_and_written_once(journal: Journal) -> None:
+    first = journal.write(lambda c: calls.find_or_start_all(c, [a_call("C1"), a_call("C2", n=1), a_call("C9")]))
+    assert [record.id for record in first] == ["C1", "C2", "C1"]
+    again = journal.write(lambda c: calls.find_or_start_all(c, [a_call("C3"), a_call("C4", n=2)]))
+    assert [record.id for record in again] == ["C1", "C4"]
+
+
+def test_many_calls_are_settled_by_one_statement_each_once(journal: Journal) -> None:
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call("C1"), a_call("C2", n=1)]))
+    rows = [{"id": i, "ok": 1, "outcome": i.encode()} for i in ("C1", "C2")]
+    journal.write(lambda c: calls.settle_calls(c, rows))
+    found = journal.read(lambda c: calls.calls_of_step(c, "R", 1))
+    assert [(r.id, r.state, r.outcome) for r in found] == [("C1", "done", b"C1"), ("C2", "done", b"C2")]
+    with pytest.raises(JournalError, match="cannot change"):
+        journal.write(lambda c: calls.settle_calls(c, [{"id": "C1", "ok": 0, "outcome": b"other"}]))
+    assert journal.read(lambda c: calls.calls_of_step(c, "R", 1))[0].outcome == b"C1"
+
+
+def test_a_good_answer_to_the_same_question_is_found(journal: Journal) -> None:
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call("C1"), a_call("C2", n=1)]))
+    journal.write(lambda c: calls.settle_calls(c, [{"id": "C1", "ok": 0, "outcome": b"failed"}]))
+    assert journal.read(lambda c: calls.answered(c, "llm", "h")) is None
+    journal.write(lambda c: calls.settle_calls(c, [{"id": "C2", "ok": 1, "outcome": b"good"}]))
+    found = journal.read(lambda c: calls.answered(c, "llm", "h"))
+    assert found is not None and found.outcome == b"good"
+
+
+def test_spend_of_a_rollout_is_that_of_all_below_it(journal: Journal) -> None:
+    def build(c: Any) -> None:
+        for name, parent in (("R", None), ("A", "R"), ("AA", "A"), ("B", "R")):
+            runs.create_rollout(c, RolloutRecord(name, parent, None, 0, "m", "p", None, 1.0))
+        made = [msgspec.structs.replace(a_call(f"C-{r}", model="m"), rollout=r) for r in ("R", "A", "AA", "B")]
+        calls.find_or_start_all(c, made)
+        calls.settle_calls(c, [{"id": r.id, "ok": 1, "tokens_in": 10} for r in made])
+
+    journal.write(build)
+    below = {r: journal.read(lambda c, r=r: calls.spend(c, r)).calls for r in ("R", "A", "AA", "B")}
+    assert below == {"R": 4, "A": 2, "AA": 1, "B": 1}
+    assert journal.read(calls.spend).tokens_in == 40
+
+
+def test_a_journal_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "journal.db"
+    Journal(path).close()
+    with sqlite3.connect(path) as db:
+        for statement in (
+            "DROP INDEX call_by_question",
+            "DROP INDEX rollout_by_parent",
+            'ALTER TABLE rollout DROP COLUMN "grant"',
+            "ALTER TABLE step DROP COLUMN partial",
+            "INSERT INTO rollout (id, depth, model, prompt, created_at) VALUES ('R', 0, 'm', 'p', 1.0)",
+            "PRAGMA user_version=1",
+        ):
+            db.execute(statement)
+    db.close()
+    journal = Journal(path)
+    root = journal.read(runs.root_rollout)
+    assert root is not None and root.id == "R" and root.grant is None
+    journal.write(lambda c: steps.begin_step(c, StepRecord("R", 0, "done", 1.0, partial="so far")))
+    assert journal.read(lambda c: steps.last_step(c, "R")).partial == "so far"  # type: ignore[union-attr]
+    journal.close()
 
 
 def test_attempts_cut_off_by_a_crash_count_as_perhaps_paid(journal: Journal) -> None:
-    journal.write(lambda c: calls.start_calls(c, [a_call(model="m")]))
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call(model="m")]))
     assert journal.write(lambda c: calls.begin_attempt(c, "C1", 1.0)) == 1
     assert journal.write(lambda c: calls.begin_attempt(c, "C1", 2.0)) == 2
-    journal.write(lambda c: calls.end_attempt(c, "C1", 2, 3.0, "ok"))
+    journal.write(lambda c: calls.end_attempts(c, [("C1", 2, "ok", "")], 3.0))
     assert journal.read(lambda c: calls.attempts(c, "C1")) == [(1, "lost"), (2, "ok")]
     assert journal.read(calls.spend).maybe_paid_twice == 1
 
 
 def test_an_unknown_price_is_unknown_and_counted(journal: Journal) -> None:
-    journal.write(lambda c: calls.start_calls(c, [a_call("C1", model="m"), a_call("C2", n=1, model="m")]))
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call("C1", model="m"), a_call("C2", n=1, model="m")]))
     journal.write(lambda c: calls.set_call(c, "C1", state="done", ok=1, cost_usd=0.5, tokens_in=10))
     journal.write(lambda c: calls.set_call(c, "C2", state="done", ok=1, tokens_in=5))
     spent = journal.read(calls.spend)

@@ -36,4 +36,4 @@ def analyse(question):
 asked = {number: analyse(question) for number, question in enumerate(questions, 1)}
 for number, parts in asked.items():
     print(number, parts["kind"], parts["names"], parts["terms"])
-print("NEXT: count")
+print("NEXT:", "intent" if asking else "paths")

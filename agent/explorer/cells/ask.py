@@ -8,7 +8,7 @@ def read(number, items):
         for item in items
     ]
     replies = llm_query_batched(prompts, max_tokens=32) if prompts else []
-    return [str(reply) if reply else "" for reply in replies]
+    return [str(reply) if reply and chr(96) * 3 not in str(reply) else "" for reply in replies]
 
 
 def vote(number, passage, values):

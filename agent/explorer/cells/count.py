@@ -2,26 +2,6 @@ import math
 from collections import Counter
 
 
-def path_parts(name):
-    """`http/client.py` -> [http, client]; what hides a module's name, as in `_pydatetime.py`, is dropped."""
-    parts = (name.rpartition(".")[0] or name).split("/")
-    return [re.sub(r"^_(py)?(?=[a-z])", "", part) for part in parts if part != "__init__"]
-
-
-def path_fit(name, names):
-    """How many parts of a dotted name the document's path spells out, all of them in order."""
-    parts = path_parts(name)
-    return max((len(parts) for full in names if full.split(".")[: len(parts)] == parts), default=0)
-
-
-def is_module(name):
-    return any(path_parts(doc) == name.split(".") for doc in holders.get(name.rpartition(".")[2], []))
-
-
-def is_test(name):
-    return any(part in ("test", "tests", "testing") or part.startswith("test_") for part in name.split("/"))
-
-
 def count_terms():
     """One pass over everything: how often each term of each question stands in each document."""
     wanted = {term for parts in asked.values() for term in parts["terms"]}
@@ -62,6 +42,7 @@ found_in = Counter(term for seen in counts.values() for term, times in seen.item
 terms = dict.fromkeys(bits + [term for parts in asked.values() for term in parts["terms"]])
 idf = {term: math.log(1 + len(texts) / (max(1, found_in[term]) + 0.5)) for term in terms}
 ranked = {number: rank(parts, counts) for number, parts in asked.items()}
+regions = {}  # documents are read as a whole
 del counts
 for number, names in ranked.items():
     print(number, names[:4])

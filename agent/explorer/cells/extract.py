@@ -17,6 +17,7 @@ def header(fit, doc, node):
 def things(number):
     """What a question names, modules apart, the most exact name first."""
     wanted = [name for name in asked[number]["names"] if not is_module(name)]
+    wanted = wanted or asked[number]["names"]
     return sorted(wanted, key=lambda name: (-name.count("."), name))
 
 
@@ -47,4 +48,4 @@ def region(number):
     return None
 
 
-print("NEXT: sentences")
+print("NEXT:", "tally" if asking else "sentences")

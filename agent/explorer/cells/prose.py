@@ -12,10 +12,11 @@ def passages(number, keep=6):
     """Rank sentences by the weight of the question's terms in them, in their neighbours and in their heading."""
     parts, home = asked[number], region(number)
     dotted = [name.split(".") for name in parts["names"]]
-    modules = [name for name in ranked[number] if path_parts(name) in dotted]
+    modules = [(name, 1, None) for name in ranked[number] if path_parts(name) in dotted]
+    places = [home] if home else regions.get(number) or modules or [(name, 1, None) for name in ranked[number]]
     scored = []
-    for place, name in enumerate([home[0]] if home else modules or ranked[number]):
-        cut = sentences(context[name], *(home[1:] if home else ()))
+    for place, (name, top, end) in enumerate(places):
+        cut = sentences(context[name], top, end)
         bags = [{stem(word) for word in WORD.findall(item[2])} for item in cut]
         bonus = 0.3 * bool(home or path_fit(name, parts["names"])) - 0.01 * place - 0.3 * is_test(name)
         for at, (first, last, text, heading) in enumerate(cut):

@@ -3,10 +3,16 @@ stages = {
     "survey": "questions findings failures texts",
     "words": "WORD STOP IRREGULAR ENDS stem re",
     "analyse": "KINDS analyse asked",
-    "count": "math Counter path_parts path_fit is_module is_test holders idf ranked",
+    "intent": "INTENTS FOLDED places intend aims",
+    "paths": "path_parts path_fit is_module is_test",
+    "windows": "math FEW PASSES NEAR spelled hits meet offsets",
+    "narrow": "holding narrow_down holders idf ranked regions",
+    "count": "math Counter count_terms rank holders idf ranked regions",
     "code": "ast defined walk named source candidate",
     "signatures": "defaults raised",
     "extract": "constant header things from_code region",
+    "tally": "aimed batches tally counted",
+    "stated": "DEFINES value_of from_lines purpose",
     "sentences": "BREAK LEAD SENTENCE sentences",
     "prose": "weigh passages",
     "shapes": "MONTH NAME EDGE SHAPES options",
@@ -15,9 +21,14 @@ stages = {
     "report": "plain cited_rows grounded narrow render",
     "decide": "look settle",
 }
+asking = globals().get("asking", False)
+for name in ("count", "decide") if asking else ("intent", "windows", "narrow", "tally", "stated"):
+    del stages[name]
 there = sorted(globals())
 stage = next((name for name, needs in stages.items() if not set(needs.split()) <= set(there)), "")
 failures = globals().get("failures", {})
+if asking and not stage:
+    stage = "conclude"
 for number in range(1, len(questions) + 1) if not stage else ():
     if number not in findings:
         stage = f"settle {number}"

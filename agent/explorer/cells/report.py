@@ -37,4 +37,4 @@ def render():
         file.write("\n".join(rows))
 
 
-print("NEXT: decide")
+print("NEXT:", "conclude" if asking else "decide")

@@ -201,7 +201,6 @@ def test_search_and_lines_agree_with_re(tmp_path: Path, text: str, pattern: str,
     path = tmp_path / "t"
     path.write_text(text)
     doc = Document(str(path), "t", 0, len(text))
-    _forget(doc)
     expected = [(m.start(), m.end()) for m in re.finditer(pattern, text, re.MULTILINE)]
     found = doc.search(pattern)
     assert [(m.start, m.end) for m in found] == expected
@@ -215,10 +214,3 @@ def test_search_and_lines_agree_with_re(tmp_path: Path, text: str, pattern: str,
     assert doc.lines() == rows
     assert doc.lines(start, end) == rows[max(start, 1) - 1 : end]
     assert doc[start:end].text == text[start:end]
-
-
-def _forget(doc: Document) -> None:
-    """Drop the mapped file, since each example writes the same path anew."""
-    from agent.context import mapping
-
-    mapping._maps._maps.pop(doc.path, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 from agent.models.digest import Digest, digest
 from agent.tokens import count_tokens
 
@@ -63,11 +63,11 @@ def test_decisions_outlive_the_rest_when_room_is_short() -> None:
 def test_the_request_s_bounds_hold() -> None:
     long = "\n".join(f"step {n}:\nI look at file{n}.md and find fact {n}." for n in range(1, 200))
     asked = ModelRequest((Message("system", "Sum up. At most 60 tokens."), Message("user", long)), max_tokens=500)
-    reply = Digest(ModelSpec("offline/digest")).complete(asked)
+    reply = complete(Digest(ModelSpec("offline/digest")), asked)
     assert 20 < count_tokens(reply.text) <= 60
     assert reply.cost_usd == 0.0
     assert reply.tokens_out == count_tokens(reply.text)
-    assert Digest(ModelSpec("offline/digest")).complete(asked) == reply
+    assert complete(Digest(ModelSpec("offline/digest")), asked) == reply
 
 
 @given(st.text(min_size=12), st.integers(8, 400))

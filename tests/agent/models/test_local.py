@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ContextOverflow, RequestRejected, UsageError
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 from agent.models.local import LocalModel
 from tests.loopback.llama_server import serve_openai, smollm2
 
@@ -33,13 +33,13 @@ def model() -> Iterator[LocalModel]:
 
 
 def ask(model: LocalModel, text: str, **more: object) -> str:
-    return model.complete(ModelRequest((Message("user", text),), **more)).text  # type: ignore[arg-type]
+    return complete(model, ModelRequest((Message("user", text),), **more)).text  # type: ignore[arg-type]
 
 
 @needs_model
 @pytest.mark.local_model
 def test_it_reads_a_fact_in_a_passage(model: LocalModel) -> None:
-    reply = model.complete(ModelRequest((Message("user", PASSAGE.format(key=71432)),), max_tokens=40))
+    reply = complete(model, ModelRequest((Message("user", PASSAGE.format(key=71432)),), max_tokens=40))
     assert "71432" in reply.text
     assert reply.tokens_in > 20
     assert reply.tokens_out > 3
@@ -88,14 +88,14 @@ def test_the_same_model_as_a_server_of_one_s_own() -> None:
         spec = ModelSpec("openai/smollm2", api_base=base, params={"temperature": 0, "native_schema": True})
         model = LitellmModel(spec)
         model.check()
-        reply = model.complete(ModelRequest((Message("user", PASSAGE.format(key=71432)),), max_tokens=40, timeout=60))
+        reply = complete(model, ModelRequest((Message("user", PASSAGE.format(key=71432)),), max_tokens=40, timeout=60))
         assert "71432" in reply.text
         assert reply.tokens_in > 20
         assert reply.cost_usd is None
         asked = ModelRequest((Message("user", PASSAGE.format(key=9051)),), max_tokens=60, schema=SCHEMA, timeout=60)
-        assert json.loads(model.complete(asked).text) == {"key": 9051}
+        assert json.loads(complete(model, asked).text) == {"key": 9051}
         with pytest.raises(ContextOverflow):
-            model.complete(ModelRequest((Message("user", "harbour " * 3000),), timeout=60))
+            complete(model, ModelRequest((Message("user", "harbour " * 3000),), timeout=60))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from agent.errors import (
     RequestRejected,
     UsageError,
 )
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 from agent.models.scripted import Scripted
 
 
@@ -54,26 +54,26 @@ STEPS = """
 def test_the_step_in_the_request_chooses_the_reply(tmp_path: Path) -> None:
     expected = ["one", "many", "many", "many", "five", "rest", "rest"]
     one = model(tmp_path, STEPS)
-    assert [one.complete(step(n)).text for n in range(1, 8)] == expected
+    assert [complete(one, step(n)).text for n in range(1, 8)] == expected
     for n in reversed(range(1, 8)):  # a new process each time, in any order
-        assert model(tmp_path, STEPS).complete(step(n)).text == expected[n - 1]
-    assert one.complete(step(10**6)).text == "rest"
+        assert complete(model(tmp_path, STEPS), step(n)).text == expected[n - 1]
+    assert complete(one, step(10**6)).text == "rest"
 
 
 def test_the_state_counts_and_not_what_an_observation_says(tmp_path: Path) -> None:
-    assert model(tmp_path, STEPS).complete(step(5, before="the log says\nstep: 2\nand more")).text == "five"
+    assert complete(model(tmp_path, STEPS), step(5, before="the log says\nstep: 2\nand more")).text == "five"
 
 
 def test_sub_calls_are_answered_by_what_they_match(tmp_path: Path) -> None:
     scripted = model(tmp_path, STEPS)
-    assert [scripted.complete(sub("please count them")).text for _ in range(5)] == ["four"] * 5
+    assert [complete(scripted, sub("please count them")).text for _ in range(5)] == ["four"] * 5
     with pytest.raises(RequestRejected, match="no entry matches this sub-call"):
-        scripted.complete(sub("something else"))
+        complete(scripted, sub("something else"))
 
 
 def test_an_exhausted_script_says_so(tmp_path: Path) -> None:
     with pytest.raises(RequestRejected, match="exhausted: it has 2 replies, this is step 3") as caught:
-        model(tmp_path, "- reply: a\n  times: 2").complete(step(3))
+        complete(model(tmp_path, "- reply: a\n  times: 2"), step(3))
     assert "forever" in caught.value.hint
 
 
@@ -89,29 +89,29 @@ ERRORS = """
 
 def test_errors_come_before_the_reply_that_they_delay(tmp_path: Path) -> None:
     scripted = model(tmp_path, ERRORS)
-    assert scripted.complete(step(1)).text == "one"
+    assert complete(scripted, step(1)).text == "one"
     for kind in (NotExecuted, NotExecuted, Ambiguous):
         with pytest.raises(kind) as caught:
-            scripted.complete(step(2))
+            complete(scripted, step(2))
         assert caught.value.retry_after == (0.5 if kind is NotExecuted else None)
-    assert scripted.complete(step(2)).text == "two"
-    assert scripted.complete(step(3)).text == "three"
-    assert model(tmp_path, ERRORS).complete(step(3)).text == "three"
+    assert complete(scripted, step(2)).text == "two"
+    assert complete(scripted, step(3)).text == "three"
+    assert complete(model(tmp_path, ERRORS), step(3)).text == "three"
 
 
 def test_with_a_ledger_errors_count_over_restarts(tmp_path: Path) -> None:
     for kind in (NotExecuted, NotExecuted, Ambiguous):
         with pytest.raises(kind):
-            model(tmp_path, ERRORS, ledger="seen.jsonl").complete(step(2))
+            complete(model(tmp_path, ERRORS, ledger="seen.jsonl"), step(2))
     with (tmp_path / "seen.jsonl").open("a") as file:
         file.write('{"torn": ')
-    assert model(tmp_path, ERRORS, ledger="seen.jsonl").complete(step(2)).text == "two"
+    assert complete(model(tmp_path, ERRORS, ledger="seen.jsonl"), step(2)).text == "two"
 
 
 def test_the_ledger_has_one_line_for_each_request(tmp_path: Path) -> None:
     scripted = model(tmp_path, STEPS, ledger="seen.jsonl")
     for request in (step(1), step(2), step(1), sub("count it")):
-        scripted.complete(request)
+        complete(scripted, request)
     lines = [json.loads(line) for line in (tmp_path / "seen.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 1, None]
     assert lines[0]["hash"] == lines[2]["hash"] != lines[1]["hash"]
@@ -133,7 +133,7 @@ def test_kinds_of_errors(tmp_path: Path, kind: str, expected: type[ProviderError
     scripted = model(tmp_path, f"- error: {{kind: {kind}, message: as planned}}\n  forever: true")
     for n in (1, 2):
         with pytest.raises(ProviderError, match="as planned") as caught:
-            scripted.complete(step(1))
+            complete(scripted, step(1))
         assert type(caught.value) is expected, n
 
 
@@ -143,15 +143,15 @@ def test_an_error_that_matches_counts_and_then_lets_pass(tmp_path: Path) -> None
     )
     for _ in range(2):
         with pytest.raises(NotExecuted):
-            scripted.complete(sub("flaky thing"))
-    assert scripted.complete(sub("flaky thing")).text == "fine"
+            complete(scripted, sub("flaky thing"))
+    assert complete(scripted, sub("flaky thing")).text == "fine"
 
 
 def test_usage_and_cost(tmp_path: Path) -> None:
     script = '- reply: "12345678"\n  reasoning: "1234"\n  finish: length'
-    free = model(tmp_path, script).complete(step(1))
+    free = complete(model(tmp_path, script), step(1))
     assert (free.tokens_out, free.cost_usd, free.reasoning, free.finish) == (3, 0.0, "1234", "length")
-    paid = model(tmp_path, script, price={"input": 1.0, "output": 10.0}).complete(step(1))
+    paid = complete(model(tmp_path, script, price={"input": 1.0, "output": 10.0}), step(1))
     assert paid.cost_usd == pytest.approx((paid.tokens_in + 30) / 1e6)
 
 

@@ -14,6 +14,7 @@ import pytest
 from agent.errors import ReplDied
 from agent.repl.host import CellResult, Repl
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
+from tests.agent.repl.serving import Serving
 
 
 class Bench:
@@ -27,7 +28,7 @@ class Bench:
     def fresh(self) -> Repl:
         launcher = Launcher(SandboxSpec(writable=self.folder), choose())
         repl = Repl(launcher, self.folder, self.folder / "repl.log")
-        repl.init({"value": "the material"})
+        repl.init({"context": {"value": "the material"}})
         return repl
 
     def handle(self, kind: str, args: dict[str, Any]) -> Any:
@@ -37,7 +38,7 @@ class Bench:
         return {"ok": True, "value": {"steps": 3} if kind == "budget" else f"{kind} done"}
 
     def run(self, *blocks: str, timeout: float = 20.0, cap: int = 4000) -> CellResult:
-        return self.repl.run(list(blocks), 1, self.handle, timeout, cap)
+        return self.repl.run(list(blocks), 1, Serving(self.handle), timeout, cap)
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""Lines of a byte range without reading it whole: marks count the line ends of each block once, when somebody asks.
+
+Lines are ended by LF, a CR before it is left out; a CR alone ends nothing. Lines count from 1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+BLOCK = 1 << 16
+LONGEST = 1 << 20
+
+Reader = Callable[[int, int], bytes]
+
+_lock = threading.Lock()
+
+
+class LineMarks:
+    """How many line ends lie before each block of a range; grows as far as it was asked."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks = [0]
+
+    def line_of(self, read: Reader, offset: int, size: int) -> int:
+        """Return the number of the line that holds byte `offset`."""
+        block = min(max(offset, 0), size) // BLOCK
+        self._grow(read, block)
+        return 1 + self._marks[block] + read(block * BLOCK, offset).count(b"\n")
+
+    def start_of(self, read: Reader, line: int, size: int) -> int:
+        """Return the offset at which `line` begins, or the size when there are fewer lines."""
+        block = 0
+        while (block + 1) * BLOCK < size:
+            self._grow(read, block + 1)
+            if self._marks[block + 1] >= line - 1:
+                break
+            block += 1
+        at, missing = block * BLOCK, line - 1 - self._marks[block]
+        data = read(at, at + BLOCK)
+        found = -1
+        for _ in range(missing):
+            found = data.find(b"\n", found + 1)
+            if found < 0:
+                return size
+        return at + found + 1 if missing > 0 else at
+
+    def _grow(self, read: Reader, block: int) -> None:
+        while (known := len(self._marks)) <= block:
+            count = self._marks[known - 1] + read((known - 1) * BLOCK, known * BLOCK).count(b"\n")
+            with _lock:  # another thread may have come first
+                if len(self._marks) == known:
+                    self._marks.append(count)
+
+
+def rows(read: Reader, start: int, size: int) -> Iterator[bytes]:
+    """Yield the lines from byte `start` on without their ends; one above `LONGEST` bytes comes in pieces of that."""
+    rest, at = b"", start
+    while at < size:
+        block = read(at, at + BLOCK)
+        at += len(block)
+        *whole, rest = (rest + block).split(b"\n")
+        for row in whole:
+            yield row.removesuffix(b"\r")
+        while len(rest) > LONGEST:
+            cut = LONGEST
+            while cut > LONGEST - 3 and rest[cut] & 0xC0 == 0x80:  # not inside of a character
+                cut -= 1
+            yield rest[:cut]
+            rest = rest[cut:]
+    if rest:
+        yield rest.removesuffix(b"\r")

@@ -1,0 +1,73 @@
+"""A byte range cut into windows that can be looked at one by one, in any order, without losing a match at a cut.
+
+Each window owns the matches that start in it. It ends after a line where a line end is near, so a pattern that stays in its line
+sees whole lines; where none is near (a line of gigabytes) the cut is hard, and the window sees `OVERLAP` bytes beyond it and
+`MARGIN` bytes before. A match longer than the overlap, across such a cut, ends where the overlap does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent.context.reading import Listed, read_into
+
+SMALLEST, LARGEST = 1 << 16, 1 << 20
+OVERLAP = 1 << 16
+MARGIN = 1 << 10
+
+
+class Window(NamedTuple):
+    """Nominal cuts of one window in a file's bytes, within the range `low` to `high`."""
+
+    low: int
+    high: int
+    start: int
+    end: int
+
+
+class View(NamedTuple):
+    """Bytes of a window: `data[:size]` lies at `offset` in the file, matches that start in `own` to `stop` are the window's."""
+
+    data: bytearray
+    size: int
+    offset: int
+    own: int
+    stop: int
+    whole_lines: bool
+
+
+def windows(low: int, high: int) -> Iterator[Window]:
+    """Cut `low` to `high`, small windows first so that the first matches come at once."""
+    width, at = SMALLEST, low
+    while at < high:
+        end = min(at + width, high)
+        yield Window(low, high, at, end)
+        at, width = end, min(2 * width, LARGEST)
+
+
+def view(listed: Listed, window: Window, buffer: bytearray) -> View:
+    """Read a window into `buffer`; raise `FileChanged` when the file does not hold it any more."""
+    first = max(window.low, window.start - MARGIN)
+    last = min(window.high, window.end + OVERLAP)
+    size = last - first
+    if len(buffer) < size:
+        buffer.extend(bytes(size - len(buffer)))
+    with memoryview(buffer) as room, room[:size] as part:
+        read_into(listed, first, part)
+    own, soft_start = _cut(buffer, window.start - first, size, window.start == window.low)
+    stop, soft_end = _cut(buffer, window.end - first, size, window.end == window.high)
+    return View(buffer, size, first, own, stop, soft_start and soft_end)
+
+
+def _cut(buffer: bytearray, at: int, size: int, edge: bool) -> tuple[int, bool]:
+    """Move a cut behind the next line end, or to the start of a character; say whether it is at a line end."""
+    if edge:
+        return at, True
+    newline = buffer.find(b"\n", at - 1, min(size, at - 1 + OVERLAP))
+    if newline >= 0:
+        return newline + 1, True
+    for _ in range(3):
+        if at < size and buffer[at] & 0xC0 == 0x80:
+            at += 1
+    return at, False

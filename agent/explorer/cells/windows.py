@@ -1,0 +1,41 @@
+# Gigabytes are never read: rare words are searched for, and only the places where several of them meet are looked at.
+import math
+
+FEW, PASSES, NEAR = 3000, 8, 3  # hits that make a term common; passes over everything; lines around a hit
+
+
+def spelled(term, parts):
+    """A pattern for a term and its forms, with a fixed run of letters that a search can jump to."""
+    forms = [word.lower() for word in parts["words"] if stem(word) == term] or [term]
+    root = min([*forms, term], key=len)
+    while not all(form.startswith(root) for form in forms):
+        root = root[:-1]
+    if len(root) < 4:
+        return r"\b(?:" + "|".join(f"[{form[0].upper()}{form[0]}]{re.escape(form[1:])}" for form in dict.fromkeys(forms)) + r")\b"
+    return rf"\b[{root[0].upper()}{root[0]}]{re.escape(root[1:])}"
+
+
+def hits(pattern, docs=None, limit=FEW):
+    """Where a pattern stands: document -> lines, how many hits, and the share of everything that was searched for them."""
+    found, seen, place = {}, 0, None
+    for match in context.search(pattern, limit=limit, docs=docs):
+        seen, place = seen + 1, match.doc.name
+        found.setdefault(place, []).append(match.line)
+    share = (offsets[place] + 1) / len(texts) if docs is None and seen >= limit else 1.0
+    return found, seen / share, seen >= limit
+
+
+def meet(lines_of, weights):
+    """The best window of a document: its weight, first and last line, from term -> lines."""
+    rows = sorted((line, term) for term, lines in lines_of.items() for line in lines[:400])
+    best = (0.0, 1, 1)
+    for at, (line, _) in enumerate(rows):
+        inside = {term for other, term in rows[at : at + 60] if other <= line + 2 * NEAR}
+        weight = sum(weights[term] for term in inside)
+        if weight > best[0]:
+            best = (weight, line, max(other for other, _ in rows[at : at + 60] if other <= line + 2 * NEAR))
+    return best
+
+
+offsets = {name: at for at, name in enumerate(texts)}
+print("NEXT: narrow")

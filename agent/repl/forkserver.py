@@ -1,0 +1,188 @@
+"""The process from which REPLs are forked: Python with the worker's modules in memory, so that a REPL starts in milliseconds.
+
+Started as `python -m agent.repl.forkserver FD` in a bubblewrap sandbox of its own, where it is root of its user namespace.
+For each message on FD it forks an *init*: the first process of a PID namespace, which lays a root of its own, becomes an
+ordinary user, gives up every right, and only then forks the worker. So no code of a model ever runs with a right of the fork
+server's, and the end of the init is the end of all that the REPL started. The fork server reads nothing but descriptors, holds no
+secret, and has one thread, as forking demands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+
+import msgspec
+
+from agent.repl import forkserver_root, landlock
+from agent.repl.wire import Channel
+
+_NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_PR_SET_DUMPABLE, _CLOSE_RANGE = 4, 436
+_DESCRIPTORS = 3  # with each message: the REPL's channel, the line to its init, and the log
+_CHANNEL, _LINE = 3, 4  # where the first two are in the init
+_USER = 1000
+#: What cells import most: loaded once here, and shared by all REPLs.
+_WARM = (
+    "agent.context", "asyncio", "collections", "concurrent.futures", "csv", "datetime", "difflib", "functools",
+    "glob", "hashlib", "itertools", "json", "math", "pathlib", "random", "re", "shutil", "statistics", "string",
+    "subprocess", "tempfile", "textwrap", "typing", "urllib.parse", "uuid",
+)  # fmt: skip
+_NAME, _TITLE = b"agent.repl.forkserver", b"agent.repl.worker"  # what `ps` shows of the fork server, and of a REPL
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one REPL may see and use: `mounts` in their order with sources as the fork server sees them; sizes are bytes."""
+
+    mounts: list[tuple[str, ...]]
+    cwd: str
+    network: bool
+    memory_bytes: int
+    file_bytes: int
+    tmp_bytes: int
+    open_files: int
+    processes: int
+
+
+def main() -> None:
+    """Fork REPLs until the host hangs up; in a fork, be the REPL."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    from agent.repl.worker import Worker
+
+    for name in _WARM:
+        importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an init that ends needs no one to wait for it
+    gc.collect()
+    gc.freeze()  # or the collector of each fork would touch, and so copy, all of it
+    if _serve(control):
+        Worker(Channel(socket.socket(fileno=_CHANNEL))).serve()
+
+
+def _serve(control: socket.socket) -> bool:
+    """Fork for each message; False when the host hung up, True in a worker."""
+    home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    title = _find_title()
+    while True:
+        _, fds, _, _ = socket.recv_fds(control, 1, _DESCRIPTORS)
+        if len(fds) != _DESCRIPTORS:
+            return False
+        _checked(_libc.unshare(_NEW_PID), "a PID namespace")  # for the next child
+        try:
+            child = os.fork()
+        except OSError as error:  # its line hangs up, which tells the host
+            print(f"fork server: {error}", file=sys.stderr, flush=True)
+            child = -1
+        if child == 0:
+            control.detach()
+            return _init(fds, title)
+        _checked(_libc.setns(home, _NEW_PID), "back to our PID namespace")
+        for fd in fds:
+            os.close(fd)
+
+
+def _init(fds: list[int], title: int) -> bool:
+    """Become the first process of a REPL's namespace, and fork the worker; returns only in the worker."""
+    _keep(fds, title)
+    end = socket.socket(fileno=_LINE)
+    line = Channel(end)
+    try:
+        end.sendall(b"+")  # the kernel adds who we are
+        frame = line.receive()
+        if frame is None:
+            os._exit(0)
+        _confine(msgspec.convert(frame["plan"], Plan))
+        worker = os.fork()
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        line.send(op="failed", why=str(error))
+        os._exit(1)
+    if worker == 0:
+        end.close()
+        return True
+    try:
+        os.close(_CHANNEL)  # or the host would never see the worker hang up
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the worker is the same user: it may not look into us
+        line.send(op="up")
+        line.send(op="end", code=_wait_for(worker))
+    finally:
+        os._exit(0)  # and with us all that is left
+
+
+def _wait_for(worker: int) -> int:
+    """Reap whatever ends, until the worker does; returns its exit code, or minus its signal."""
+    while True:
+        pid, status = os.wait()
+        if pid == worker:
+            return os.waitstatus_to_exitcode(status)
+
+
+def _keep(fds: list[int], title: int) -> None:
+    """Close everything but a REPL's own: nothing of the fork server's or of a sibling's comes along."""
+    channel, line, log = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
+    for source, fd in ((log, 1), (log, 2), (channel, _CHANNEL), (line, _LINE)):
+        os.dup2(source, fd, inheritable=fd < _CHANNEL)
+    _checked(_libc.syscall(_CLOSE_RANGE, ctypes.c_uint(_LINE + 1), ctypes.c_uint(0xFFFFFFFF), 0), "close_range")
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if title:
+        ctypes.memmove(title, _TITLE.ljust(len(_NAME)), len(_NAME))
+
+
+def _confine(plan: Plan) -> None:
+    """Take the plan's view and limits, and give up every right; raises OSError."""
+    _checked(_libc.unshare(_NEW_NS | _NEW_IPC | (0 if plan.network else _NEW_NET)), "namespaces")
+    if not plan.network:
+        forkserver_root.raise_loopback()
+    ourselves = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # gone from the new root
+    forkserver_root.enter(plan.mounts, plan.tmp_bytes)
+    _become_user(ourselves)
+    os.close(ourselves)
+    os.chdir(plan.cwd)
+    os.environ["PWD"] = plan.cwd
+    landlock.give_up_capabilities()
+    landlock.filter_calls(network=True)  # the namespace has no network; this is for the rest
+    for limit, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, plan.memory_bytes),
+        (resource.RLIMIT_FSIZE, plan.file_bytes),
+        (resource.RLIMIT_NOFILE, plan.open_files),
+        (resource.RLIMIT_NPROC, plan.processes),
+    ):
+        hard = resource.getrlimit(limit)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
+
+
+def _become_user(ourselves: int) -> None:
+    """Enter a user namespace below the one that owns the mounts: no right over them can be had in it."""
+    _checked(_libc.unshare(_NEW_USER), "a user namespace")
+    for name, text in (("uid_map", f"{_USER} 0 1"), ("setgroups", "deny"), ("gid_map", f"{_USER} 0 1")):
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=ourselves)
+        os.write(fd, text.encode())
+        os.close(fd)
+
+
+def _find_title() -> int:
+    """Give the address of the fork server's name in the memory that holds our arguments, 0 when it is not there."""
+    with open("/proc/self/stat", "rb") as stat:
+        start, end = map(int, stat.read().rpartition(b")")[2].split()[45:47])
+    at = ctypes.string_at(start, end - start).find(_NAME)
+    return start + at if at >= 0 else 0
+
+
+def _checked(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""`RLM`: questions over contexts from Python, by the same loop as a task's run, without a task file and without a git tree.
+
+Each completion is a root rollout in one journal, which lies in a temporary folder or in a given one. In a given folder, a
+completion that was cut off by a crash goes on when it is asked again: what it had paid for is not paid twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from ulid import ULID
+
+from agent import completion as results
+from agent.budget import Budget, Grant, grant_of
+from agent.calls import CallBroker
+from agent.children import first_step
+from agent.completion import Completion
+from agent.context.manifest import Manifest
+from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped
+from agent.loop import Loop
+from agent.models.registry import ModelPool
+from agent.outcome import Outcome
+from agent.rlmcontext import Material, conversation, material_of
+from agent.rlmoptions import Options, read_options
+from agent.rlmwatch import Watch
+from agent.runtime import Runtime
+from agent.scope import Scope
+from state import calls as journal_calls
+from state import runs, steps
+from state.journal import Journal
+from state.lease import RunLock, take_lease
+from state.records import RolloutRecord, RunRecord, Spend
+
+
+class RLM:
+    """A recursive language model over contexts of any size.
+
+    `model` and `sub_model` are litellm names (`openai/gpt-5`), `offline/…` or `local/…`; `model_params` and `sub_model_params` go
+    to them as they are. `limits` are those of task.yaml; `workspace` is a folder for the journal (default: a temporary one);
+    `sandbox` is auto, bubblewrap, landlock or none; `reuse` answers equal sub-calls once; `persistent` keeps variables,
+    contexts and histories from one completion to the next. `custom_tools` are functions or values that cells find,
+    `custom_sub_tools` those of sub-calls and children. The options of the paper's library (`backend`, `backend_kwargs`,
+    `max_depth`, `max_iterations`, `max_budget`, `max_timeout`, `max_tokens`, `max_errors`, …) are understood too.
+    Raises `UsageError` for options that make no sense.
+    """
+
+    def __init__(self, model: Any = None, sub_model: Any = None, **options: Any) -> None:
+        self._options: Options = read_options({"model": model, "sub_model": sub_model, **options})
+        self._task, self._toolbox = self._options.task(), self._options.toolbox()
+        self._opened = _Opened(self._options, self._task, self._toolbox)
+        self._turn = threading.RLock()
+        self._finalizer = weakref.finalize(self, self._opened.close)
+
+    def completion(
+        self, prompt: Any, root_prompt: str | None = None, *, question: str | None = None, context: Any = None
+    ) -> Completion:
+        """Answer a question over a context, and return the answer with its outcome and spend.
+
+        With `question` (or `root_prompt`), `prompt` is the context: a text, list or dict, or a path or list of paths, which are
+        looked at in place. With `context`, `prompt` is the question. Alone, `prompt` is both. Raises `LimitExceeded` when a
+        `max_…` option ends it, `ProviderError` when a model cannot be had.
+        """
+        material = material_of(prompt, question or root_prompt, context)
+        if not self._options.persistent:
+            return self._complete(material)
+        with self._turn:
+            return self._complete(material)
+
+    async def acompletion(self, prompt: Any, root_prompt: str | None = None, **more: Any) -> Completion:
+        """Do what `completion` does without blocking the event loop; many may run at once."""
+        return await asyncio.to_thread(self.completion, prompt, root_prompt, **more)
+
+    def close(self) -> None:
+        """End what is running for this object; a temporary folder is removed. A second call does nothing."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _t: type[BaseException] | None, _e: BaseException | None, _tb: TracebackType | None) -> None:
+        self.close()
+
+    def _complete(self, material: Material) -> Completion:
+        runtime, began = self._opened.runtime, time.monotonic()
+        runtime.manifest = _together(runtime.manifest, material.manifest)
+        rollout, fresh = self._opened.rollout_for(material, self._options.persistent)
+        spent, worked = (Spend(), 0.0) if fresh else self._opened.used(rollout.id)
+        budget = runtime.budget.child(grant_of(self._task.limits), spent, worked)
+        scope = Scope(
+            runtime,
+            self._opened.broker,
+            rollout,
+            self._task.models.root,
+            budget,
+            system=self._options.custom_system_prompt or "",
+            persistent=self._options.persistent,
+            frame=self._opened.earlier(rollout.id) if self._options.persistent else {},
+        )
+        try:
+            outcome = Loop(scope).run()
+        except Stopped as stopped:
+            outcome = Outcome("stopped", stopped.message)
+        except BudgetSpent as error:
+            outcome = Outcome("budget", error.message)
+        except ProviderError:
+            self._opened.in_progress.discard(rollout.id)  # it goes on when it is asked again
+            raise
+        finally:
+            budget.end()
+        done = self._opened.end(rollout, outcome, time.monotonic() - began, material)
+        self._raise_for_limit(done)
+        return done
+
+    def _raise_for_limit(self, done: Completion) -> None:
+        """Raise as the paper's library does when a limit that was given by its name is what ended the completion."""
+        options, kind, why = self._options, done.outcome.kind, done.outcome.reason
+        for given, ended, words, error in (
+            (options.max_budget, "budget", ("usd", "cost_usd"), results.BudgetExceededError),
+            (options.max_timeout, "budget", ("seconds", "wall_time"), results.TimeoutExceededError),
+            (options.max_tokens, "budget", ("tokens",), results.TokenLimitExceededError),
+            (options.max_errors, "stuck", ("failed",), results.ErrorThresholdExceededError),
+        ):
+            if given is not None and kind == ended and any(word in why for word in words):
+                raise error(why, done)
+
+
+class _Opened:
+    """What an `RLM` holds open: folder, lock, journal, broker, models."""
+
+    def __init__(self, options: Options, task: Any, toolbox: Any) -> None:
+        given = options.workspace
+        self._temporary = None if given is not None else tempfile.mkdtemp(prefix="rlm-agent-")
+        base = Path(given if given is not None else self._temporary or "").absolute()
+        private = base / ".rlm-agent"
+        private.mkdir(parents=True, exist_ok=True)
+        self._lock = RunLock(private / "lock")
+        self._task = task
+        self.in_progress: set[str] = set()
+        try:
+            self.journal = Journal(private / "journal.db")
+        except AgentError:
+            self._lock.release()
+            raise
+        take_lease(self.journal, time.time)
+        self.runtime = Runtime(
+            run=self._run_id(),
+            task=task,
+            private=private,
+            journal=self.journal,
+            tree=None,
+            models=ModelPool(Path.cwd()),
+            budget=Budget(Grant(), Spend(), 0.0, time.time),
+            manifest=Manifest(()),
+            tools=toolbox,
+            watcher=Watch(options),
+        )
+        self.broker = CallBroker(self.runtime)
+
+    def rollout_for(self, material: Material, persistent: bool) -> tuple[RolloutRecord, bool]:
+        """Return the rollout of a completion and whether it is new: else it was cut off by a crash and goes on."""
+
+        def find_or_begin(connection: Any) -> tuple[RolloutRecord, bool]:
+            roots = runs.root_rollouts(connection)
+            for record in roots:
+                same = (record.prompt, record.context) == (material.goal, material.packed)
+                if same and record.outcome is None and record.id not in self.in_progress:
+                    return record, False
+            now, model = time.time(), self._task.models.root.model
+            made = RolloutRecord(str(ULID()), None, None, 0, model, material.goal, material.packed, now)
+            runs.create_rollout(connection, made)
+            before = steps.last_step(connection, roots[-1].id) if persistent and roots else None
+            steps.begin_step(connection, _going_on(connection, made.id, before, now))
+            return made, True
+
+        record, fresh = self.journal.write(find_or_begin)
+        self.in_progress.add(record.id)
+        return record, fresh
+
+    def used(self, rollout: str) -> tuple[Spend, float]:
+        """Return what a rollout and all below it used before, and the seconds that its steps took."""
+        return self.journal.read(lambda c: (journal_calls.spend(c, rollout), steps.seconds_worked(c, rollout)))
+
+    def earlier(self, rollout: str) -> dict[str, Any]:
+        """Return what the REPL of a persistent rollout finds of the completions before it: contexts and histories."""
+
+        def read(connection: Any) -> list[tuple[RolloutRecord, list[Any]]]:
+            roots = [root for root in runs.root_rollouts(connection) if root.id <= rollout]
+            return [(root, steps.steps_between(connection, root.id, 1, 1 << 60)) for root in roots]
+
+        found = self.journal.read(read)
+        contexts = {f"context_{n}": msgspec.msgpack.decode(root.context or b"") for n, (root, _) in enumerate(found)}
+        histories = {f"history_{n}": conversation(root.prompt, done) for n, (root, done) in enumerate(found[:-1])}
+        return {"contexts": contexts, "values": histories}
+
+    def end(self, rollout: RolloutRecord, outcome: Outcome, seconds: float, material: Material) -> Completion:
+        """Record how a completion ended, and return it."""
+
+        def write(connection: Any) -> tuple[Spend, int]:
+            runs.end_rollout(connection, rollout.id, outcome.kind, outcome.reason, outcome.answer)
+            last = steps.last_step(connection, rollout.id)
+            return journal_calls.spend(connection, rollout.id), last.seq if last is not None else 0
+
+        spend, count = self.journal.write(write)
+        self.in_progress.discard(rollout.id)
+        self.runtime.tell("outcome", kind_of=outcome.kind, reason=outcome.reason)
+        return Completion(outcome.answer, outcome, spend, count, seconds, rollout.id, rollout.model, material.shown)
+
+    def close(self) -> None:
+        """End everything."""
+        self.runtime.stop.set()
+        with suppress(RuntimeError):
+            self.broker.close()
+        self.runtime.models.close()
+        self.journal.close()
+        self._lock.release()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _run_id(self) -> str:
+        def find_or_create(connection: Any) -> str:
+            run = runs.read_run(connection)
+            if run is None:
+                run = RunRecord(str(ULID()), "rlm", self._task.goal, self._task.digest, time.time())
+                runs.create_run(connection, run)
+            return run.id
+
+        return self.journal.write(find_or_create)
+
+
+def _together(manifest: Manifest, more: Manifest | None) -> Manifest:
+    """Return a manifest with the documents of both: references of all completions stay valid."""
+    if more is None:
+        return manifest
+    known = {doc.path for doc in manifest.docs}
+    return Manifest((*manifest.docs, *(doc for doc in more.docs if doc.path not in known)))
+
+
+def _going_on(connection: Any, rollout: str, before: Any, now: float) -> Any:
+    """Return step 0 of a rollout that has the variables of the step `before` it."""
+    first = first_step(rollout, now)
+    if before is None or before.base is None:
+        return first
+    source = steps.read_step(connection, before.rollout, before.base)
+    if source is None or source.namespace is None:
+        return first
+    return msgspec.structs.replace(first, base=0, namespace=source.namespace, variables=before.variables)

@@ -1,0 +1,399 @@
+"""Forked REPLs: what they see and may do is what a launched one does, and nothing of the fork server or a sibling is in reach."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.errors import ReplDied, SandboxError
+from agent.repl import sandbox
+from agent.repl.host import CellResult, Repl
+from agent.repl.pool import ForkedProcess, ReplPool
+from agent.repl.sandbox import Launcher, Layer, SandboxSpec, choose
+from tests.agent.repl.serving import Serving
+
+try:
+    LAYER = choose("bubblewrap")
+except SandboxError:
+    pytest.skip("bubblewrap does not work here", allow_module_level=True)
+
+
+class House:
+    """A workspace with what a run has in it, a context, something private beside it, and a pool."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ws, self.private = folder / "ws", folder / "ws/.rlm-agent"
+        for name in ("ws/.git", "ws/.GCC/branches", "ws/.rlm-agent/scratch", "context", "private"):
+            (folder / name).mkdir(parents=True)
+        for name in ("ws/.git/config", "ws/.rlm-agent/journal.db", "ws/made.txt", "context/a.txt", "private/key"):
+            (folder / name).write_text(f"content of {name}")
+        shown = (folder / "context", self.ws / ".git", self.ws / ".GCC/branches")
+        self.spec = SandboxSpec(self.ws, hidden=(self.private,), read_only=shown, memory_bytes=512 << 20)
+        self.pool = ReplPool(self.spec, LAYER, (self.ws, self.private / "scratch"), self.private / "repl.log")
+        self.repls: list[Repl] = []
+
+    def root(self, **changed: Any) -> Repl:
+        """Start a REPL that writes in the workspace."""
+        return self._start(msgspec.structs.replace(self.spec, **changed))
+
+    def child(self, name: str, **changed: Any) -> Repl:
+        """Start a REPL that writes in a scratch folder made just now."""
+        scratch = self.private / "scratch" / name
+        scratch.mkdir(exist_ok=True)
+        read_only = (self.ws, *self.spec.read_only)
+        return self._start(
+            msgspec.structs.replace(self.spec, **{"writable": scratch, "read_only": read_only, **changed})
+        )
+
+    def _start(self, spec: SandboxSpec) -> Repl:
+        repl = Repl(Launcher(spec, LAYER), spec.writable, self.private / "repl.log", self.pool.start)
+        self.repls.append(repl)
+        repl.init({"context": {"value": "x"}})
+        return repl
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    for repl in made.repls:
+        repl.kill()
+    made.pool.close()
+
+
+def run(repl: Repl, code: str, timeout: float = 30.0) -> CellResult:
+    return repl.run([textwrap.dedent(code)], 1, Serving(lambda kind, args: None), timeout, 20_000)
+
+
+def until(holds: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_repls_are_forked_where_bubblewrap_works(house: House) -> None:
+    """Else every other test here would only see the long way."""
+    repl = house.root()
+    assert house.pool.reason == ""
+    assert isinstance(repl.process, ForkedProcess)
+    shown = Path(f"/proc/{repl.process.pid}/cmdline").read_bytes()
+    assert b"agent.repl.worker" in shown and b"forkserver" not in shown
+
+
+FACTS = """
+import os, sys, resource, json
+status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+def tree(path):
+    try:
+        return sorted(os.listdir(path))
+    except OSError as error:
+        return type(error).__name__
+def written(path):
+    try:
+        open(os.path.join(path, "probe"), "w").close(); os.unlink(os.path.join(path, "probe"))
+        return True
+    except OSError:
+        return False
+mounts = {}
+for line in open("/proc/self/mountinfo"):
+    part = line.split()
+    mounts[part[4]] = sorted(flag for flag in part[5].split(",") if flag in ("ro", "rw", "nosuid", "nodev"))
+mounts.pop("/proc")
+mounts = {path: flags for path, flags in mounts.items() if not path.startswith(("/dev", "/etc", "/proc"))}
+print(json.dumps({
+    "environment": dict(os.environ), "ids": [os.getuid(), os.getgid(), os.geteuid(), os.getpid()], "cwd": os.getcwd(),
+    "caps": [status[n] for n in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")],
+    "limits": [resource.getrlimit(getattr(resource, n)) for n in ("RLIMIT_CORE", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE")],
+    "trees": {p: tree(p) for p in ("/", "/etc", "/dev", "/tmp", "/run", "/root", "/home", WS, CONTEXT, PRIVATE, WS + "/.rlm-agent", WS + "/.git")},
+    "written": [p for p in ("/", "/etc", "/usr", "/proc", "/tmp", "/dev/shm", os.environ["HOME"], WS, CONTEXT, WS + "/.git", WS + "/.GCC/branches", WS + "/.GCC") if written(p)],
+    "host": os.uname().nodename, "hash": hash("a"), "mounts": mounts, "stdin": os.readlink("/proc/self/fd/0"),
+    "umask": os.umask(0o22), "path": sys.path, "flags": sys.flags.safe_path,
+}, sort_keys=True))
+"""
+
+
+@pytest.mark.parametrize("who", ["root", "child"])
+def test_a_forked_repl_sees_and_may_what_a_launched_one_does(house: House, who: str) -> None:
+    places = {"WS": house.ws, "CONTEXT": house.ws.parent / "context", "PRIVATE": house.ws.parent / "private"}
+    code = "\n".join(f"{name} = {str(path)!r}" for name, path in places.items()) + FACTS
+    facts = []
+    for spawn in (house.pool.start, sandbox.launch_worker):
+        house.pool.start, kept = spawn, house.pool.start  # type: ignore[method-assign]
+        repl = house.root() if who == "root" else house.child("one")
+        house.pool.start = kept  # type: ignore[method-assign]
+        facts.append(msgspec.json.decode(run(repl, code).output))
+    forked, launched = facts
+    launched["written"].remove("/etc")  # a folder of tmpfs there, the same one for all forks here
+    for name in launched:
+        assert forked[name] == launched[name], name
+    assert forked["trees"][str(places["PRIVATE"])] == "FileNotFoundError"
+
+
+def test_a_child_writes_in_its_scratch_folder_alone(house: House) -> None:
+    one, two = house.child("one"), house.child("two")
+    assert run(one, "open('mine', 'w').write('1')").output == "1\n"
+    assert (house.private / "scratch/one/mine").read_text() == "1"
+    shown = run(two, f"import os\nprint(os.listdir('..'), os.listdir({str(house.ws)!r}), os.listdir('/tmp'))").output
+    assert shown.startswith("['two']") and "'made.txt'" in shown
+    assert run(two, f"open({str(house.ws / 'made.txt')!r}, 'w')").ok is False
+    assert run(two, f"open({str(house.private / 'scratch/one/mine')!r})").ok is False
+    assert run(house.root(), "import os\nprint(os.listdir('.rlm-agent'))").output == "[]\n"
+
+
+# Each attack prints what it reached; nothing printed means that it was held.
+ATTACKS = {
+    "a capability": "open('/proc/self/oom_score_adj', 'w').write('-900'); print('lowered')",
+    "the kernel's switches": "open('/proc/sys/kernel/core_pattern', 'w').write('|/tmp/x'); print('wrote')",
+    "sysrq": "open('/proc/sysrq-trigger', 'w').write('h'); print('wrote')",
+    "mount": "sc(165, b'tmpfs', b'/tmp', b'tmpfs', 0, None)",
+    "umount": "sc(166, WS + b'/.rlm-agent', 2)",
+    "a remount": "sc(165, None, WS + b'/.git', None, 32 | 4096, None)",
+    "mount_setattr": "sc(442, -100, WS + b'/.git', 0, b'\\0' * 8 + b'\\1' + b'\\0' * 23, 32)",
+    "open_tree": "sc(428, -100, b'/', 1)",
+    "fsopen": "sc(430, b'proc', 0)",
+    "a namespace by unshare": "sc(272, 0x10000000)",
+    "a namespace by clone": "sc(56, 0x10000000 | 17, 0, 0, 0, 0)",
+    "a namespace by clone3": "sc(435, (ctypes.c_uint64 * 11)(0x10000000, 0, 0, 0, 17), 88)",
+    "the namespaces of the init": "sc(308, os.open('/proc/1/ns/mnt', os.O_RDONLY), 0)",
+    "the init's memory": "open('/proc/1/mem', 'r+b'); print('opened')",
+    "the init's descriptors": "print(os.readlink('/proc/1/fd/4'), os.open('/proc/1/fd/4', os.O_RDWR))",
+    "the init's root": "print(os.listdir('/proc/1/root'))",
+    "tracing the init": "sc(101, 16, 1, 0, 0)",
+    "the init's life": "os.kill(1, 9); time.sleep(0.1); os.kill(1, 9)\nprint('gone') if not os.path.exists('/proc/1') else None",
+    "a descriptor of the init": "sc(438, os.pidfd_open(1), 4, 0)",
+    "processes elsewhere": "print([p for p in os.listdir('/proc') if p.isdigit() and int(p) > 2 and p not in MINE])",
+    "a descriptor left open": "print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if ok(n)])",
+    "the old root": "for n in range(3, 99):\n  try: print(os.listdir(f'/proc/self/fd/{n}/..'))\n  except OSError: pass",
+    "the fork server's sources": "print(os.listdir('/run/rlm-agent'))",
+    "chroot": "os.chroot('/tmp'); print('in')",
+    "a device": "os.mknod('/tmp/sda', 0o666 | 0o60000, os.makedev(254, 0)); print('made')",
+    "a set-user-id file": "os.setuid(0); print('root')",
+    "keys of the host": "sc(250, 0, -3, 0)",
+    "raw sockets": "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('raw')",
+    "limits": "import resource; resource.setrlimit(resource.RLIMIT_DATA, (-1, -1)); print('wider')",
+    "a write to the system": "open('/usr/probe', 'w'); print('wrote')",
+    "a link instead of git": "os.rename('.git', 'git'); print('moved')",
+    "the hidden folder": "os.rmdir('.rlm-agent'); print('uncovered', os.listdir('.rlm-agent'))",
+}
+TOOLS = """
+import ctypes, os, time
+c = ctypes.CDLL(None, use_errno=True)
+def sc(number, *args):
+    got = c.syscall(number, *args)
+    if got == 0 and number in (56, 435):
+        os._exit(0)
+    if got >= 0:
+        print("it worked:", got)
+MINE = os.listdir("/proc/self/task")
+def ok(n):
+    try:
+        to = os.readlink(f"/proc/self/fd/{n}")
+    except OSError:
+        return False
+    return not to.startswith(("pipe:", "anon_inode:", "/dev/null", "/proc/")) and not (to.startswith("socket:") and n == "3")
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system calls are named by number")
+def test_attacks_reach_nothing(house: House) -> None:
+    repl = house.root()
+    run(repl, TOOLS + f"WS = {os.fsencode(house.ws)!r}")
+    reached = {}
+    for name, attack in ATTACKS.items():
+        body = textwrap.indent(attack, "    ")
+        shown = run(repl, f"try:\n{body}\nexcept OSError as e:\n    pass\nexcept ValueError:\n    pass").output
+        if shown.strip() not in ("", "[]"):
+            reached[name] = shown
+    assert reached == {}
+    assert Path(house.ws, ".git/config").read_text() == "content of ws/.git/config"
+    assert "rlm" not in Path("/proc/sys/kernel/core_pattern").read_text()
+
+
+def test_siblings_cannot_meet(house: House) -> None:
+    """By abstract and named sockets, loopback, shared memory, terminals or signals."""
+    one, two = house.child("one"), house.child("two")
+    code = """
+    import ctypes, os, pty, socket
+    a = socket.socket(socket.AF_UNIX); a.bind("\\0meet"); a.listen()
+    t = socket.create_server(("127.0.0.1", 8765))
+    c = ctypes.CDLL(None); print(c.shmget(4242, 4096, 0o1666) >= 0)
+    open("/dev/shm/meet", "w").write("x"); open("/tmp/meet", "w").write("x")
+    master, terminal = pty.openpty(); print(os.ttyname(terminal))
+    """
+    for code in (code, "bytes_before = 1"):
+        assert run(one, code).ok
+    shown = run(one, "print(os.ttyname(terminal))").output.strip()
+    tried = f"""
+    import ctypes, os, socket
+    for family, where in ((socket.AF_UNIX, "\\0meet"), (socket.AF_INET, ("127.0.0.1", 8765))):
+        try:
+            socket.socket(family).connect(where); print("met", where)
+        except OSError:
+            pass
+    if ctypes.CDLL(None).shmget(4242, 4096, 0o1666 & ~0o1000) >= 0: print("shared memory")
+    print(*[p for p in ("/dev/shm/meet", "/tmp/meet", {shown!r}) if os.path.exists(p)])
+    """
+    assert run(two, tried).output == "\n"
+
+
+def test_memory_is_limited(house: House) -> None:
+    assert "MemoryError" in run(house.root(), "bytearray(1 << 30)").output
+
+
+def test_the_end_is_told_as_it_was(house: House) -> None:
+    """An exit code, a signal to oneself, and a kill from outside."""
+    with pytest.raises(ReplDied, match="exit code 3") as died:
+        run(house.root(), "import os; os._exit(3)")
+    assert not died.value.signalled
+    with pytest.raises(ReplDied) as died:
+        run(house.root(), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert died.value.signalled
+    repl = house.root()
+    os.kill(repl.process.pid, signal.SIGKILL)
+    with pytest.raises(ReplDied) as died:
+        run(repl, "while True: pass")
+    assert died.value.signalled and repl.process.returncode == -9
+
+
+def _holders(folder: Path) -> list[str]:
+    found = []
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            inside = os.readlink(f"/proc/{process}/cwd") == str(folder)
+            if inside and "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text():
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def test_kill_ends_all_that_a_repl_started_and_no_sibling(house: House) -> None:
+    one, two = house.child("one"), house.child("two")
+    run(one, "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(300)")
+    run(one, "import subprocess; kept = subprocess.Popen(['setsid', 'sleep', '300'])")
+    assert len(_holders(house.private / "scratch/one")) >= 2
+    one.kill()
+    assert _holders(house.private / "scratch/one") == []
+    assert run(two, "1 + 1").output == "2\n"
+
+
+def test_a_server_that_was_killed_is_started_again(house: House) -> None:
+    repl = house.root()
+    parent = int(Path(f"/proc/{repl.process.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(parent, signal.SIGKILL)
+    with pytest.raises(ReplDied) as died:
+        run(repl, "while True: pass")
+    assert died.value.signalled
+    fresh = house.root()
+    assert isinstance(fresh.process, ForkedProcess) and run(fresh, "2 + 2").output == "4\n"
+
+
+def test_nothing_outlives_a_closed_pool(house: House) -> None:
+    repl = house.child("one")
+    run(repl, "import subprocess; kept = subprocess.Popen(['sleep', '300'])")
+    house.pool.close()
+    assert _holders(house.private / "scratch/one") == []
+
+
+def test_nothing_outlives_a_killed_host(house: House, tmp_path: Path) -> None:
+    house.child("one")  # its folder is made
+    code = f"""
+import time
+from pathlib import Path
+from agent.repl.pool import ReplPool
+from agent.repl.sandbox import *
+from agent.repl.host import Repl
+ws, scratch = Path({str(house.ws)!r}), Path({str(house.private / "scratch")!r})
+spec = SandboxSpec(ws, hidden=(scratch.parent,))
+layer = Layer({LAYER.kind!r}, {LAYER.program!r})
+pool = ReplPool(spec, layer, (ws, scratch), Path("log"))
+pool.warm()
+repl = Repl(Launcher(SandboxSpec(scratch / "two", hidden=(scratch.parent,), read_only=(ws,)), layer), scratch / "two", Path("log"), pool.start)
+print(type(repl.process).__name__, flush=True)
+time.sleep(300)
+"""
+    import subprocess
+
+    two = house.private / "scratch/two"
+    two.mkdir()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(sandbox.__file__).resolve().parents[2]), *sys.path])}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, cwd=tmp_path) as host:
+        assert host.stdout and host.stdout.readline() == b"ForkedProcess\n"
+        assert _holders(two)
+        os.kill(host.pid, signal.SIGKILL)
+    until(lambda: _holders(two) == [])
+
+
+def test_what_a_fork_cannot_give_is_launched_the_long_way(house: House, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    repl = house.child("one", writable=elsewhere, read_only=())
+    assert not isinstance(repl.process, ForkedProcess)
+    assert run(repl, f"open({str(elsewhere / 'x')!r}, 'w').write('ab')").output == "2\n"
+    assert isinstance(house.child("two").process, ForkedProcess)
+
+
+def test_a_server_that_cannot_make_namespaces_is_not_used(house: House, tmp_path: Path) -> None:
+    """bwrap without the right to give capabilities, as AppArmor makes it."""
+    program = tmp_path / "bwrap"
+    program.write_text(
+        "#!/bin/sh\nfor a; do shift; case $a in --cap-add) skip=1;; *) if [ $skip ]; then skip=; else set -- \"$@\" \"$a\"; fi;; esac; done\n"
+        f'exec {LAYER.program} "$@"\n'
+    )
+    program.chmod(0o755)
+    layer = Layer("bubblewrap", str(program), protects_inside=True)
+    pool = ReplPool(house.spec, layer, (house.ws,), house.private / "repl.log")
+    repl = Repl(Launcher(house.spec, layer), house.ws, house.private / "repl.log", pool.start)
+    house.repls.append(repl)
+    repl.init({"context": {"value": "x"}})
+    assert pool.reason and not isinstance(repl.process, ForkedProcess)
+    assert run(repl, "3").output == "3\n"
+    pool.close()
+
+
+@pytest.mark.parametrize("layer", [Layer("none"), Layer("landlock", detail="ABI")], ids=lambda layer: layer.kind)
+def test_other_layers_are_launched_the_long_way(house: House, layer: Layer) -> None:
+    if layer.kind == "landlock":
+        try:
+            layer = choose("landlock")
+        except SandboxError:
+            pytest.skip("no Landlock here")
+    pool = ReplPool(house.spec, layer, (house.ws,), house.private / "repl.log")
+    pool.warm()
+    repl = Repl(Launcher(house.spec, layer), house.ws, house.private / "repl.log", pool.start)
+    house.repls.append(repl)
+    repl.init({"context": {"value": "x"}})
+    assert run(repl, "3").output == "3\n" and layer.kind in pool.reason
+    pool.close()
+
+
+def test_a_link_in_the_workspace_does_not_choose_what_is_shown(house: House) -> None:
+    """A cell that swaps a folder for a link, between the host's look and the mount, gets an error, not another's files."""
+    server = house.pool._ready_server()
+    assert server is not None
+    (house.ws / "a/b").mkdir(parents=True)
+    spec = msgspec.structs.replace(house.spec, read_only=(*house.spec.read_only, house.ws / "a/b"))
+    plan = server.plan(Launcher(spec, LAYER), house.ws)
+    assert plan is not None
+    (house.ws / "a").rename(house.ws / "c")
+    (house.ws / "a").symlink_to("c")
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(Exception, match="Too many levels"):
+        server.fork(plan, theirs, house.private / "repl.log")
+
+
+def test_each_fork_has_its_own_randomness_and_temporary_names(house: House) -> None:
+    code = "import os, random, tempfile, uuid\nprint(random.SystemRandom().random(), uuid.uuid4(), tempfile.mkdtemp())"
+    one, two = (run(house.child(name), code).output.split() for name in ("one", "two"))
+    assert not set(one) & set(two)
