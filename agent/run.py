@@ -224,6 +224,8 @@ def _record(runtime: Runtime, root: RolloutRecord, outcome: Outcome) -> None:
         runs.end_rollout(connection, root.id, outcome.kind, outcome.reason, outcome.answer)
         last = steps.last_step(connection, root.id)
         seq = last.seq if last else 0
+        if last is not None and last.state == "done" and outcome.kind == "done":
+            steps.set_step(connection, root.id, seq, ref_pending=0)
         runs.add_event(connection, runtime.clock(), "outcome", root.id, seq, **msgspec.structs.asdict(outcome))
 
     runtime.journal.write(write)

@@ -66,16 +66,20 @@ def _commits(connection: Connection, workspace: Workspace) -> list[str]:
 
 
 def _checkpoints(connection: Connection, workspace: Workspace) -> list[str]:
-    """Check that each rollout's steps ref points at its newest checkpoint."""
+    """Check that each rollout's steps ref points at its newest checkpoint, or at the one before while that is pending."""
     problems = []
     for rollout in runs.all_rollouts(connection):
         last = steps.last_step(connection, rollout.id)
-        while last is not None and (last.state != "done" or last.ref_pending) and last.seq > 0:
+        while last is not None and last.state != "done" and last.seq > 0:
             last = steps.read_step(connection, rollout.id, last.seq - 1)
-        if last is None or last.commit is None or last.ref_pending:
+        if last is None or last.commit is None:
             continue
         at = workspace.read_ref(f"refs/rlm-agent/steps/{rollout.id}")
-        if at != last.commit:
+        good: set[str | None] = {last.commit}
+        if last.ref_pending:
+            before = steps.read_step(connection, rollout.id, last.seq - 1)
+            good.add(before.commit if before is not None else None)
+        if at not in good:
             problems.append(f"step {last.seq}: the journal's checkpoint is {last.commit[:12]}, the ref is at {at}")
     return problems
 

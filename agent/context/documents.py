@@ -81,10 +81,11 @@ class Context(Sequence[Document]):
         self, pattern: str, ignore_case: bool = False, docs: Iterable[Document | str] | None = None
     ) -> Iterator[Match]:
         """Yield matches one by one as they are found; nothing is read beyond what was asked for."""
+        total = self.size
         for item in self.docs if docs is None else docs:
             doc = self[item] if isinstance(item, str) else item
             if doc.kind == "text" or docs is not None:
-                yield from doc.iter_search(pattern, ignore_case)
+                yield from doc.iter_search(pattern, ignore_case, total)
 
     def parts(self, n: int) -> list[Context]:
         """Cut into at most `n` contexts of about equal bytes, in order; a document is cut at a line end where one is near."""
@@ -137,9 +138,7 @@ def open_context(manifest: _Manifest | Mapping[str, Any]) -> Context:
     """Open the documents of a manifest, given as a record or as plain mappings; reads nothing."""
     if isinstance(manifest, Mapping):
         return Context(
-            Document(
-                d["path"], d["name"], 0, d["size"], d.get("kind", "text"), d.get("inode", 0), d.get("mtime_ns", 0)
-            )
+            Document(d["path"], d["name"], 0, d["size"], d.get("kind", "text"), d.get("inode", 0), d.get("mtime_ns", 0))
             for d in manifest["docs"]
         )
     return Context(Document(d.path, d.name, 0, d.size, d.kind, d.inode, d.mtime_ns) for d in manifest.docs)

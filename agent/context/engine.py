@@ -1,12 +1,13 @@
 """Candidate ends of matches at the speed of memory, by the automata engine Hyperscan where it is installed.
 
-The engine finds, outside of Python's lock, every byte at which a match of the superset can end. It takes a plan's superset
-alone and never decides what a match is. Without it, or for patterns it can't take, a search has no candidates and `re` does it all.
+The engine finds, outside of Python's lock, every byte at which a match of the superset can end, and where it can start. It
+takes a plan's superset alone and never decides what a match is. Without it, or for patterns it can't take, `re` does it all.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 _DENSE = 48  # bytes per candidate, below which asking `re` at once is faster than sorting out candidates
@@ -19,15 +20,18 @@ class Engine:
         self._database = database
         self._scratch: list[Any] = []
 
-    def ends(self, data: memoryview, first_only: bool = False) -> tuple[list[int], bool]:
-        """Return the ends of possible matches in order, and whether there were too many to go on looking."""
+    def spans(self, data: memoryview) -> tuple[list[tuple[int, int]], bool]:
+        """Return (start, end) of possible matches by their ends, and whether there were too many to go on looking.
+
+        The start is the leftmost one for its end, or 0 in an engine that was made without starts.
+        """
         import hyperscan
 
-        found: list[int] = []
-        most = 1 if first_only else 64 + len(data) // _DENSE
+        found: list[tuple[int, int]] = []
+        most = 64 + len(data) // _DENSE
 
-        def hit(_number: int, _start: int, end: int, _flags: int, _context: object) -> bool:
-            found.append(end)
+        def hit(_number: int, start: int, end: int, _flags: int, _context: object) -> bool:
+            found.append((start, end))
             return len(found) >= most
 
         scratch = self._scratch.pop() if self._scratch else self._database.scratch.clone()
@@ -37,12 +41,15 @@ class Engine:
             pass
         finally:
             self._scratch.append(scratch)
-        found.sort()
+        found.sort(key=_end)
         return found, len(found) >= most
 
 
+_end = itemgetter(1)
+
+
 @lru_cache(maxsize=64)
-def engine(superset: str) -> Engine | None:
+def engine(superset: str, starts: bool = False) -> Engine | None:
     """Return an engine for a superset, or None when there is none or it can't take it."""
     if not superset:
         return None
@@ -50,9 +57,11 @@ def engine(superset: str) -> Engine | None:
         import hyperscan
     except ImportError:
         return None
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    flags = hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_SOM_LEFTMOST if starts else 0)
+    mode = hyperscan.HS_MODE_BLOCK
+    database = hyperscan.Database(mode=mode)
     try:
-        database.compile(expressions=[superset.encode("ascii")], flags=hyperscan.HS_FLAG_MULTILINE)
+        database.compile(expressions=[superset.encode("ascii")], flags=flags)
     except hyperscan.error:
         return None
     return Engine(database)

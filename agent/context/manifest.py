@@ -158,7 +158,9 @@ def _entry(path: str, name: str, root: str, refused: list[Refusal]) -> DocEntry 
     except OSError as error:
         refused.append(Refusal(path, error.strerror or "unreadable"))
         return None
-    return DocEntry(real, name, facts.st_size, facts.st_mtime_ns, "binary" if _is_binary(head) else "text", facts.st_ino)
+    return DocEntry(
+        real, name, facts.st_size, facts.st_mtime_ns, "binary" if _is_binary(head) else "text", facts.st_ino
+    )
 
 
 def _is_binary(head: bytes) -> bool:

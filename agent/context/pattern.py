@@ -20,11 +20,12 @@ _LEAST = 3  # a shorter string stands in so many lines that looking for it first
 
 
 class Plan(NamedTuple):
-    """How to search for one pattern; an empty `literal` or `superset` means there is none."""
+    """How to search for one pattern; an empty `literal` or `superset` means there is none, `looks_far` that it looks around."""
 
     regex: re.Pattern[str]
     literal: bytes
     lines_only: bool
+    looks_far: bool
     superset: str
 
 
@@ -43,6 +44,7 @@ def plan(pattern: str, ignore_case: bool = False) -> Plan:
         regex,
         literal.encode("utf-8", "surrogatepass") if len(literal) >= _LEAST else b"",
         lines_only and least > 0,
+        re.search(r"\(\?<?[=!]", pattern) is not None,
         superset(items, folded, dotall) if least > 0 else "",
     )
 

@@ -143,12 +143,12 @@ class Span:
         """Find `pattern` (`re` syntax, `^` and `$` at lines) in the decoded text; at most `limit` matches."""
         return list(itertools.islice(self.iter_search(pattern, ignore_case), max(limit, 0)))
 
-    def iter_search(self, pattern: str, ignore_case: bool = False) -> Iterator[Match]:
-        """Yield the matches of `pattern` one by one, as they are found; `limit` is yours: stop when you have enough."""
+    def iter_search(self, pattern: str, ignore_case: bool = False, total: int = 0) -> Iterator[Match]:
+        """Yield the matches of `pattern` one by one, as they are found; stop when you have enough."""
         doc = self.doc
         doc.check_readable()
         base, low = doc.start, self.origin
-        for start, end in find(pattern, ignore_case, doc.listed, low, low + self.size):
+        for start, end in find(pattern, ignore_case, doc.listed, low, low + self.size, total):
             yield Match(doc, start - base, end - base)
 
     def chunks(self, chars: int | None = None, tokens: int | None = None, overlap: int = 0) -> list[Slice]:

@@ -101,7 +101,7 @@ def _item(kind: Any, value: Any, folded: bool, dotall: bool) -> str:
     if kind is op.BRANCH:
         return "(?:" + "|".join(_sequence(list(branch), folded, dotall) for branch in value[1]) + ")"
     if kind is op.SUBPATTERN:
-        group, added, removed, inner = value
+        _, added, removed, inner = value
         folded = (folded or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
         dotall = (dotall or bool(added & re.DOTALL)) and not removed & re.DOTALL
         return "(?:" + _sequence(list(inner), folded, dotall) + ")"

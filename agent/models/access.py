@@ -15,7 +15,7 @@ from agent.models.classify import missing_key
 _NO_KEY_NEEDED = "local"  # what a server of one's own gets where the OpenAI client insists on a key
 _OURS = {
     *("model", "messages", "api_key", "api_base", "base_url", "num_retries", "max_retries", "timeout", "n"),
-    *("tools", "tool_choice", "functions"),
+    *("tools", "tool_choice", "functions", "shared_session"),
 }
 
 

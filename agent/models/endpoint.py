@@ -6,12 +6,8 @@ so that hundreds at once wait for it and not for the server. Failures are told b
 
 from __future__ import annotations
 
-import asyncio
 import io
-import os
 import re
-import threading
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,13 +20,13 @@ from agent.models.costmap import cost_at, known_cost
 from agent.models.eventstream import Assembly, StreamError
 from agent.models.replies import Usage, estimate_usage, read_reply, read_usage
 from agent.models.schemas import NativeSchema
+from agent.models.sessions import LoopSessions
 from agent.models.wire import write_messages, write_schema, write_tools
 
 if TYPE_CHECKING:
     import aiohttp
 
 _CONNECT_TIMEOUT = 15.0
-_IDLE = 4.0  # seconds an unused connection is kept: servers close theirs after five and more, and a race would lose a request
 _GRACE = 0.5  # seconds, so that a connection that was never made is told from a lost answer
 _LARGE = 1 << 20
 _OWN_PARAMS = {"native_schema", "extra_headers", "extra_body"}
@@ -61,13 +57,12 @@ def is_endpoint(spec: ModelSpec) -> bool:
 
 
 class Endpoint:
-    """A `Model` at an address. Connections belong to the event loop that made them and end with it."""
+    """A `Model` at an address. Its connections end with their event loop."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
         self._native = NativeSchema(spec)
-        self._sessions: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None, None]]] = {}
-        self._lock = threading.Lock()
+        self._sessions = LoopSessions()
 
     def check(self) -> None:
         """Raise `KeyRejected` when the named key is missing and `UsageError` when address or parameters can't be used."""
@@ -88,14 +83,13 @@ class Endpoint:
 
     def close(self) -> None:
         """Close the connections, on the loops that they belong to."""
-        with self._lock:
-            self._sessions.clear()  # a keeper that nobody holds is closed by its loop, and closes its session
+        self._sessions.close()
 
     async def _ask(self, request: ModelRequest, native: bool) -> dict[str, Any]:
         """Send one request and return the chat completion; a stream is read to its end and put together."""
+        session = await self._sessions.get()
         import aiohttp
 
-        session = await self._session()
         body, headers = self._body(request, native)
         connect = min(_CONNECT_TIMEOUT, request.timeout)
         limits = aiohttp.ClientTimeout(total=request.timeout + _GRACE, connect=connect)
@@ -174,45 +168,6 @@ class Endpoint:
             return cost_at(self.spec.price, usage.tokens_in, usage.tokens_out)
         told = {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out}
         return known_cost(self.spec.model, told if usage.estimated else answer.get("usage"))
-
-    async def _session(self) -> aiohttp.ClientSession:
-        """Return this loop's session, made on first use."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            known = self._sessions.get(loop)
-            if known is not None and not known[0].closed:
-                return known[0]
-            session = _open_session(self.spec)
-            keeper = self._keep(loop, session)
-            self._sessions[loop] = session, keeper
-        await anext(keeper)
-        return session
-
-    async def _keep(
-        self, loop: asyncio.AbstractEventLoop, session: aiohttp.ClientSession
-    ) -> AsyncGenerator[None, None]:
-        """Close a session when its loop ends: a loop closes the asynchronous generators that were begun on it."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._sessions.pop(loop, None)
-            await session.close()
-
-
-def _open_session(spec: ModelSpec) -> aiohttp.ClientSession:
-    import aiohttp
-
-    trust: Any = True
-    if (spec.api_base or "").startswith("https"):
-        import ssl
-
-        import certifi
-
-        trust = ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE") or certifi.where())
-    # No limit of connections: how many requests are at work at once is the caller's to say.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE, ssl=trust)
-    return aiohttp.ClientSession(connector=connector, trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> HTTPStatusError:

@@ -22,6 +22,7 @@ from agent.models.classify import classify, missing_key, never_began
 from agent.models.costmap import cost_at
 from agent.models.replies import Usage, estimate_usage, read_reply, read_usage
 from agent.models.schemas import NativeSchema
+from agent.models.sessions import LoopSessions
 from agent.models.wire import write_messages, write_schema, write_tools
 
 _CONNECT_TIMEOUT = 15.0
@@ -39,6 +40,8 @@ _KEYS = {
 }
 _loading = threading.Lock()
 _loaded = threading.Event()
+# One for all models: litellm keeps a client per address and key, whoever asked first.
+_sessions = LoopSessions()
 
 
 class LitellmModel:
@@ -70,7 +73,7 @@ class LitellmModel:
         return read_reply(response, usage, cost, self.spec.model, bool(request.tools))
 
     def close(self) -> None:
-        """Do nothing: litellm shares its connections over the whole process."""
+        """Do nothing: the connections are shared over the whole process, and end with their loop."""
 
     async def _ask(self, litellm: Any, request: ModelRequest, native: bool) -> Any:
         """Send one request and return litellm's response; a stream is read to its end."""
@@ -78,7 +81,7 @@ class LitellmModel:
         try:
             # Later than the client's own time-outs, which tell a connection that was never made from a lost answer.
             async with asyncio.timeout(request.timeout + _GRACE):
-                response = await litellm.acompletion(**arguments)
+                response = await litellm.acompletion(**arguments, shared_session=await _sessions.get())
                 if not arguments.get("stream"):
                     return response
                 return await self._read_stream(litellm, response, arguments["messages"])

@@ -1,10 +1,10 @@
 """The process from which REPLs are forked: Python with the worker's modules in memory, so that a REPL starts in milliseconds.
 
 Started as `python -m agent.repl.forkserver FD` in a bubblewrap sandbox of its own, where it is root of its user namespace.
-For each message on FD it forks an *init*: the first process of a PID namespace, which lays a root of its own, becomes an
-ordinary user, gives up every right, and only then forks the worker. So no code of a model ever runs with a right of the fork
-server's, and the end of the init is the end of all that the REPL started. The fork server reads nothing but descriptors, holds no
-secret, and has one thread, as forking demands.
+For each message on FD it forks an *init*, the first process of a PID namespace: with its end, all that the REPL started ends.
+The init forks the worker, which lays a root of its own, becomes an ordinary user and gives up every right before it reads its
+first frame. So no code of a model ever runs with a right of the fork server's. The fork server reads nothing but descriptors,
+holds no secret, and has one thread, as forking demands.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import fcntl
 import gc
 import importlib
 import os
+import random
 import resource
 import signal
 import socket
@@ -27,7 +28,7 @@ from agent.repl.wire import Channel
 _NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _PR_SET_DUMPABLE, _CLOSE_RANGE = 4, 436
 _DESCRIPTORS = 3  # with each message: the REPL's channel, the line to its init, and the log
-_CHANNEL, _LINE = 3, 4  # where the first two are in the init
+_CHANNEL, _LINE = 3, 4  # where the first two are in the worker
 _USER = 1000
 #: What cells import most: loaded once here, and shared by all REPLs.
 _WARM = (
@@ -38,6 +39,7 @@ _WARM = (
 _NAME, _TITLE = b"agent.repl.forkserver", b"agent.repl.worker"  # what `ps` shows of the fork server, and of a REPL
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_python = ctypes.PyDLL(None, use_errno=True)  # calls that keep hold of the interpreter
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -61,10 +63,17 @@ def main() -> None:
     for name in _WARM:
         importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an init that ends needs no one to wait for it
+    _rehearse()
     gc.collect()
     gc.freeze()  # or the collector of each fork would touch, and so copy, all of it
     if _serve(control):
         Worker(Channel(socket.socket(fileno=_CHANNEL))).serve()
+
+
+def _rehearse() -> None:
+    """Do once what each fork would else do for the first time."""
+    msgspec.convert(msgspec.to_builtins(Plan([], "", False, 0, 0, 0, 0, 0)), Plan)
+    landlock.seccomp_program(network=True)
 
 
 def _serve(control: socket.socket) -> bool:
@@ -76,44 +85,41 @@ def _serve(control: socket.socket) -> bool:
         if len(fds) != _DESCRIPTORS:
             return False
         _checked(_libc.unshare(_NEW_PID), "a PID namespace")  # for the next child
-        try:
-            child = os.fork()
-        except OSError as error:  # its line hangs up, which tells the host
-            print(f"fork server: {error}", file=sys.stderr, flush=True)
-            child = -1
-        if child == 0:
+        if (child := _fork()) == 0:
+            if title:
+                ctypes.memmove(title, _TITLE.ljust(len(_NAME)), len(_NAME))
+            _init(fds)
             control.detach()
-            return _init(fds, title)
+            _work(fds)
+            return True
+        if child < 0:  # its line hangs up, which tells the host
+            print(f"fork server: {os.strerror(ctypes.get_errno())}", file=sys.stderr, flush=True)
         _checked(_libc.setns(home, _NEW_PID), "back to our PID namespace")
         for fd in fds:
             os.close(fd)
 
 
-def _init(fds: list[int], title: int) -> bool:
-    """Become the first process of a REPL's namespace, and fork the worker; returns only in the worker."""
-    _keep(fds, title)
-    end = socket.socket(fileno=_LINE)
-    line = Channel(end)
+def _init(fds: list[int]) -> None:
+    """Be the first process of a REPL's namespace: fork the worker, then only reap; returns in the worker alone."""
+    _, line, _ = fds
+    os.write(line, b"+")  # the kernel adds who we are
+    os.setsid()
+    _libc.signal(signal.SIGCHLD, 0)  # the default: the worker is waited for
+    if (worker := _fork()) == 0:
+        return
     try:
-        end.sendall(b"+")  # the kernel adds who we are
-        frame = line.receive()
-        if frame is None:
-            os._exit(0)
-        _confine(msgspec.convert(frame["plan"], Plan))
-        worker = os.fork()
-    except (OSError, ValueError, msgspec.ValidationError) as error:
-        line.send(op="failed", why=str(error))
-        os._exit(1)
-    if worker == 0:
-        end.close()
-        return True
-    try:
-        os.close(_CHANNEL)  # or the host would never see the worker hang up
         _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the worker is the same user: it may not look into us
-        line.send(op="up")
-        line.send(op="end", code=_wait_for(worker))
+        landlock.give_up_capabilities()
+        _close(0, line - 1)
+        _close(line + 1)
+        os.write(line, b"%d" % _wait_for(worker))
     finally:
         os._exit(0)  # and with us all that is left
+
+
+def _fork() -> int:
+    """Fork without what `os.fork` does for processes of many threads, which costs a millisecond; -1 when it fails."""
+    return int(_python.fork())
 
 
 def _wait_for(worker: int) -> int:
@@ -124,16 +130,31 @@ def _wait_for(worker: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _keep(fds: list[int], title: int) -> None:
-    """Close everything but a REPL's own: nothing of the fork server's or of a sibling's comes along."""
+def _work(fds: list[int]) -> None:
+    """Become a worker that holds nothing but its own channel, and is confined as the plan on its line says."""
     channel, line, log = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
     for source, fd in ((log, 1), (log, 2), (channel, _CHANNEL), (line, _LINE)):
         os.dup2(source, fd, inheritable=fd < _CHANNEL)
-    _checked(_libc.syscall(_CLOSE_RANGE, ctypes.c_uint(_LINE + 1), ctypes.c_uint(0xFFFFFFFF), 0), "close_range")
-    os.setsid()
+    _close(_LINE + 1)
+    random.seed()  # of all that `os.fork` would do, the one thing that a process of one thread needs
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if title:
-        ctypes.memmove(title, _TITLE.ljust(len(_NAME)), len(_NAME))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with socket.socket(fileno=_LINE) as end:
+        host = Channel(end)
+        try:
+            frame = host.receive()
+            if frame is None:
+                os._exit(0)
+            _confine(msgspec.convert(frame["plan"], Plan))
+        except (OSError, ValueError, msgspec.ValidationError) as error:
+            host.send(op="failed", why=str(error))
+            os._exit(1)
+        host.send(op="up")
+
+
+def _close(first: int, last: int = 0xFFFFFFFF) -> None:
+    if first <= last:
+        _checked(_libc.syscall(_CLOSE_RANGE, ctypes.c_uint(first), ctypes.c_uint(last), 0), "close_range")
 
 
 def _confine(plan: Plan) -> None:

@@ -49,6 +49,7 @@ Spawn = Callable[[Launcher, socket.socket, Path, Path], Started]
 _MOST = 10_000  # frames and calls of a cell that may wait to be looked at
 _UNREAD = 120.0  # seconds for which a REPL may leave unread what it is sent
 _START = 60.0  # seconds for a REPL to come up, on a busy machine
+_HEARD = 30.0  # seconds until a REPL has said that it heard, on a busy machine
 _SAVE = 600.0  # seconds for all variables to be stored or restored
 _ONE_VALUE = 60.0  # seconds until a variable that is being stored or restored is interrupted and given up
 
@@ -102,6 +103,7 @@ _SHAPES: dict[str, Any] = {
     "snapshot": Snapshot,
     "restored": _Restored,
     "broken": _Broken,
+    "heard": dict,
 }
 
 
@@ -236,12 +238,19 @@ class Repl:
                     self._channel.send(op="reply", id=reply[0], value={"ok": False, "value": str(error)})
 
     def _expect(self, op: str, timeout: float, interrupt_every: float | None = None) -> dict[str, Any]:
-        until = time.monotonic() + timeout
+        until, heard_by = time.monotonic() + timeout, time.monotonic() + _HEARD
         while True:
             left = until - time.monotonic()
             try:
-                frame = self._frames.get(timeout=max(0.0, min(left, interrupt_every or left)))
+                frame = self._frames.get(
+                    timeout=max(0.0, min(left, interrupt_every or left, heard_by - time.monotonic()))
+                )
             except queue.Empty:
+                if heard_by <= time.monotonic():
+                    self.kill()
+                    raise ReplDied(
+                        "the REPL hears nothing: something in the cell read from its channel; it was ended"
+                    ) from None
                 if left > 0:
                     self._interrupt()
                     continue
@@ -257,7 +266,9 @@ class Repl:
                         f"threads of the cell made more than {_MOST} calls after it had ended; it was killed"
                     )
                 continue
-            if frame["op"] == "tick":
+            if frame["op"] == "heard":
+                heard_by = until
+            if frame["op"] in ("tick", "heard"):
                 continue
             if frame["op"] != op:
                 self.kill()

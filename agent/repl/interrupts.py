@@ -16,6 +16,7 @@ from typing import Any
 _on_signal, _signal, _mask, _timer = signal.signal, signal.Signals, signal.pthread_sigmask, signal.setitimer
 _INT, _IGNORE, _DEFAULT, _SETMASK = signal.SIGINT, signal.SIG_IGN, signal.SIG_DFL, signal.SIG_SETMASK
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_NEAREST = 500  # frames in which an exception is caught; a recursion may have made millions
 RUNS_CELL = "run_block"  # the function below which all is the cell's doing, its event loop included
 #: Their default would end the process: a cell that sends them to itself, or sets an alarm, is told instead.
 _FATAL = (
@@ -85,7 +86,9 @@ _Insisting.__module__ = "builtins"
 def _trace(frame: FrameType | None) -> None:
     """Make the next line of any of the cell's frames raise."""
     settrace(_raise)
-    while frame is not None:
+    for _ in range(_NEAREST):
+        if frame is None:
+            return
         frame.f_trace = _raise
         frame = frame.f_back
 

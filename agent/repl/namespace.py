@@ -15,6 +15,7 @@ import linecache
 import sys
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable
 from random import seed
 from traceback import TracebackException
@@ -26,6 +27,7 @@ BLANK_ANSWER = {"content": "", "ready": False}
 #: Characters of an answer that the journal and a prompt of the parent may have to carry.
 MAX_ANSWER = 16 << 20
 _MAX_NAME = 100
+_FRAMES = 30
 _SHOWN = "__shown__"
 _INTERRUPTS = interrupts.__file__
 _name_of_type = type.__dict__["__name__"].__get__  # a metaclass may lie about it, or raise
@@ -64,8 +66,8 @@ class Namespace:
         seed(step)
         for number, code in enumerate(blocks, 1):
             name = f"<step {step}>" if len(blocks) == 1 else f"<step {step}, block {number}>"
-            linecache.cache[name] = (len(code), None, [line + "\n" for line in code.split("\n")], name)
             try:
+                linecache.cache[name] = (len(code), None, [line + "\n" for line in code.split("\n")], name)
                 self.run_block(code, name)
             except BaseException as error:
                 self._show_error(error)
@@ -134,7 +136,7 @@ class Namespace:
                 told = "a cell cannot end the REPL; set answer['ready'] = True to finish"
                 self.show(f"SystemExit: {error.code} ({told})\n")  # type: ignore[attr-defined]
                 return
-            shown = TracebackException.from_exception(error, limit=-30)
+            shown = TracebackException(type(error), error, _last(error.__traceback__))
             own = [i for i, frame in enumerate(shown.stack) if frame.filename.startswith("<step ")]
             kept = shown.stack[own[0] :] if own else []
             shown.stack[:] = [frame for frame in kept if frame.filename != _INTERRUPTS]
@@ -142,6 +144,15 @@ class Namespace:
                 self.show(line)
         except BaseException as broken:  # its own code fails, or it takes more time than the cell has
             self.show(f"{kind} (its traceback could not be shown: {_short(_name_of_type(type(broken)))})\n")
+
+
+def _last(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """Return the traceback from its last frames on: a recursion may have left millions."""
+    kept: deque[types.TracebackType] = deque(maxlen=_FRAMES)
+    while trace is not None:
+        kept.append(trace)
+        trace = trace.tb_next
+    return kept[0] if kept else None
 
 
 def _own_builtins() -> types.ModuleType:

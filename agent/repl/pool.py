@@ -42,7 +42,7 @@ class ForkedProcess:
     """A REPL that was forked: its init, seen from outside. `pid` is the init's, `inner` a pidfd of it."""
 
     def __init__(self, line: socket.socket, pid: int, inner: int) -> None:
-        self._line, self._channel = line, Channel(line)
+        self._line = line
         self._lock = threading.Lock()
         self.pid, self.inner = pid, inner
         self.returncode: int | None = None
@@ -63,9 +63,11 @@ class ForkedProcess:
             if self.returncode is None:
                 if not _readable(self._line.fileno(), timeout):
                     raise subprocess.TimeoutExpired("a REPL", timeout or 0.0)
-                frame = self._channel.receive()
-                code = -signal.SIGKILL if frame is None else int(frame["code"])
-                self.returncode = code if frame is None or code >= 0 else 128 - code
+                told = self._line.recv(
+                    16
+                )  # the worker's exit code or minus its signal; nothing when the init was killed
+                code = int(told or -signal.SIGKILL)
+                self.returncode = code if code >= 0 or not told else 128 - code
                 self._line.close()
             return self.returncode
 

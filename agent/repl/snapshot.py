@@ -8,12 +8,13 @@ only inside the sandbox; the host keeps the bytes and never reads them.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import marshal
 import pickle
 import types
 from collections.abc import Callable, Collection
+from hashlib import sha256
+from io import BytesIO
+from marshal import dumps as dump_code
+from marshal import loads as load_code
 from typing import Any
 
 import cloudpickle
@@ -62,7 +63,7 @@ class NamespaceWriter:
                 lost[name] = f"{type(value).__name__}: {len(data) >> 20} MB are too much to keep; write it to a file"
                 continue
             total += len(data)
-            sha = hashlib.sha256(data).hexdigest()
+            sha = sha256(data).hexdigest()
             shas[name] = sha
             if sha not in known:
                 values[sha] = data
@@ -84,7 +85,7 @@ def restore(namespace: dict[str, Any], shas: dict[str, str], values: dict[str, b
             raise pickle.UnpicklingError(f"it needs {name!r}, which is not there")
         loading.add(name)
         try:
-            namespace[name] = _Reader(io.BytesIO(values[shas[name]]), namespace, load).load()
+            namespace[name] = _Reader(BytesIO(values[shas[name]]), namespace, load).load()
         finally:
             loading.discard(name)
         return namespace[name]
@@ -123,15 +124,13 @@ def why(error: BaseException) -> str:
 
 
 def _dump(value: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]) -> bytes:
-    sink = io.BytesIO()
+    sink = BytesIO()
     _Writer(sink, value, name, by_id, namespace).dump(value)
     return sink.getvalue()
 
 
 class _Writer(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(
-        self, sink: io.BytesIO, root: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]
-    ) -> None:
+    def __init__(self, sink: BytesIO, root: Any, name: str, by_id: dict[int, str], namespace: dict[str, Any]) -> None:
         super().__init__(sink, protocol=5)
         self._root, self._name, self._by_id, self._namespace = root, name, by_id, namespace
 
@@ -159,7 +158,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]
             )
             return (
                 _make_function,
-                (marshal.dumps(obj.__code__), obj.__name__, len(cells)),
+                (dump_code(obj.__code__), obj.__name__, len(cells)),
                 (state, cells),
                 None,
                 None,
@@ -169,7 +168,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _Reader(pickle.Unpickler):
-    def __init__(self, source: io.BytesIO, namespace: dict[str, Any], load: Callable[[str], Any]) -> None:
+    def __init__(self, source: BytesIO, namespace: dict[str, Any], load: Callable[[str], Any]) -> None:
         super().__init__(source)
         self._load_name = load
         self._namespace = namespace
@@ -186,7 +185,7 @@ class _Reader(pickle.Unpickler):
 
 def _make_function(code: bytes, name: str, cells: int, namespace: dict[str, Any] | None = None) -> types.FunctionType:
     closure = tuple(types.CellType() for _ in range(cells))
-    return types.FunctionType(marshal.loads(code), {} if namespace is None else namespace, name, None, closure)
+    return types.FunctionType(load_code(code), {} if namespace is None else namespace, name, None, closure)
 
 
 def _fill(function: types.FunctionType, state: Any) -> None:

@@ -178,6 +178,8 @@ class Worker:
             elif frame["op"] == "interrupt":
                 os.kill(getpid(), 2)
             else:
+                if frame["op"] not in ("run", "withdraw"):
+                    self.channel.send(op="heard")
                 self.inbox.put(frame)
         self.inbox.put(None)
         with self._lock:

@@ -1,14 +1,14 @@
-"""How a bench drives the program: scripted models that answer at once, and one whole completion with what it showed.
+"""How a bench drives the program: models that answer from a script, completions, single cells, and long runs.
 
-Where the package has `RLM`, completions over a text go through it; runs over files and long runs go through a task file.
+Only public names are used, but for the single cell: what it costs alone can't be seen from outside.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,10 @@ _LIMITS = {"calls": 1_000_000, "depth": 2, "cell_timeout": "600s"}
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A completion that ended well: its answer, its seconds of wall time, the tokens of each prompt."""
+    """A completion that ended well: its answer and its seconds of wall time."""
 
     answer: str
     seconds: float
-    prompts: tuple[int, ...] = ()
 
 
 def cell(code: str) -> str:
@@ -42,72 +41,73 @@ def entries(code: str, delay: float = 0.0) -> list[dict[str, Any]]:
     ]
 
 
-def has_rlm() -> bool:
-    """Say whether the package has `RLM`."""
-    return hasattr(importlib.import_module("agent"), "RLM")
-
-
-def way() -> str:
-    """Say how completions over a text are driven."""
-    return "through RLM" if has_rlm() else "through a task file, its new workspace included"
-
-
 @contextmanager
-def repl(folder: Path, shown: tuple[Path, ...] = ()) -> Iterator[Any]:
-    """Give a REPL in the strongest sandbox that works here, not yet initialised; `shown` are files it may read."""
+def repl(folder: Path) -> Iterator[Any]:
+    """Give a REPL in the strongest sandbox that works here, with an empty context."""
     from agent.repl.host import Repl
     from agent.repl.sandbox import Launcher, SandboxSpec, choose
 
-    opened = Repl(Launcher(SandboxSpec(writable=folder, read_only=shown), choose("auto")), folder, folder / "repl.log")
+    opened = Repl(Launcher(SandboxSpec(writable=folder), choose("auto")), folder, folder / "repl.log")
     try:
+        opened.init({"context": {"value": ""}})
         yield opened
     finally:
         opened.kill()
 
 
-@contextmanager
-def completions(folder: Path, script: list[dict[str, Any]], **limits: Any) -> Iterator[Any]:
-    """Give a function that runs one completion over a small text and returns it as `Done`."""
-    file = _write(folder, script)
-    if not has_rlm():
-        yield lambda: through_task(folder, script, **limits)
-        return
-    rlm = importlib.import_module("agent").RLM
-    settings = {"model": "offline/scripted", "model_params": {"script": str(file)}, "limits": {**_LIMITS, **limits}}
-    with rlm(**settings) as opened:
+class NoCalls:
+    """Answers no call: what a cell that makes none is run with."""
 
-        def once() -> Done:
+    def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
+        """Refuse."""
+        raise RuntimeError(f"a cell that makes no calls asked for {kind}")
+
+    def cancel(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def completions(folder: Path, script: list[dict[str, Any]], **limits: Any) -> Iterator[Callable[..., Done]]:
+    """Give a function that runs one completion over a text (or a file, given as `Path`) and returns it as `Done`."""
+    from agent import RLM
+
+    settings = {"model_params": {"script": str(_write(folder, script))}, "limits": {**_LIMITS, **limits}}
+    with RLM("offline/scripted", **settings) as rlm:
+
+        def once(context: Any = "hello") -> Done:
             began = time.perf_counter()
-            done = opened.completion("hello", question="go")
-            return Done(done.response, time.perf_counter() - began)
+            done = rlm.completion(context, question="go")
+            seconds = time.perf_counter() - began
+            if done.outcome.kind != "done":
+                raise RuntimeError(f"the completion ended with {done.outcome.kind}: {done.outcome.reason}")
+            return Done(done.response, seconds)
 
         yield once
 
 
-def through_task(folder: Path, script: list[dict[str, Any]], context: Path | None = None, **limits: Any) -> Done:
-    """Run a task file over `context` in a new workspace; raises RuntimeError when it does not end with an answer."""
+def steps(folder: Path, script: list[dict[str, Any]], number: int) -> tuple[int, ...]:
+    """Run a task file for a number of steps in a new workspace; returns the tokens of each prompt."""
     from agent.api import run
     from agent.task import Task
 
     os.environ.setdefault("RLM_AGENT_HOME", str(folder / "home"))
-    number = len(list(folder.glob("task-*.yaml")))
-    file = folder / f"task-{number}.yaml"
+    file = folder / "task.yaml"
     root = {"model": "offline/scripted", "params": {"script": str(_write(folder, script))}}
-    task = {"version": 1, "goal": "go", "models": {"root": root}, "limits": {**_LIMITS, **limits}}
-    file.write_text(yaml.safe_dump(task | ({"context": [{"path": str(context)}]} if context else {})))
+    limits = {**_LIMITS, "steps": number}
+    file.write_text(yaml.safe_dump({"version": 1, "goal": "go", "models": {"root": root}, "limits": limits}))
     prompts: list[int] = []
 
     def watch(kind: str, /, **facts: Any) -> None:
         if kind == "step" and facts.get("depth") == 0:
             prompts.append(int(facts["prompt_tokens"]))
 
-    loaded = Task.load(file)
-    began = time.perf_counter()
-    outcome = run(loaded, folder / f"work-{number}", watch)
-    seconds = time.perf_counter() - began
-    if outcome.kind not in ("done", "budget"):
-        raise RuntimeError(f"the run ended with {outcome.kind}: {outcome.reason}")
-    return Done(outcome.answer, seconds, tuple(prompts))
+    outcome = run(Task.load(file), folder / f"work-{number}", watch)
+    if len(prompts) != number:
+        raise RuntimeError(f"the run ended at step {len(prompts)} with {outcome.kind}: {outcome.reason}")
+    return tuple(prompts)
 
 
 def _write(folder: Path, script: list[dict[str, Any]]) -> Path:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One line of a bench; `met` is None where nothing is asked. All values are in `unit`, and less is better."""
+    """One line of a bench; `met` is None where nothing is asked. All values are in `unit`, and less is better.
+
+    `load` is what the computer was doing besides: the mean of processes that wanted to run, over the last minute.
+    """
 
     bench: str
     name: str
@@ -22,6 +25,7 @@ class Figure(msgspec.Struct, frozen=True):
     min: float
     max: float
     runs: int
+    load: float
     peer: str | None = None
     peer_value: float | None = None
     note: str = ""
@@ -59,6 +63,7 @@ def figure(
         min=_short(min(samples)),
         max=_short(max(samples)),
         runs=len(samples),
+        load=round(os.getloadavg()[0], 1),
         peer=peer.name if peer else None,
         peer_value=_short(peer.value) if peer else None,
         note="; ".join(n for n in notes if n),
@@ -72,7 +77,7 @@ def line(made: Figure) -> str:
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a table for people."""
-    rows: list[tuple[str, ...]] = [("figure", "value", "range", "target", "", "peer", "factor")]
+    rows: list[tuple[str, ...]] = [("figure", "value", "range", "target", "", "peer", "factor", "load")]
     rows += [_row(f) for f in figures]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
@@ -89,12 +94,10 @@ def _row(made: Figure) -> tuple[str, ...]:
         {True: "met", False: "MISSED", None: ""}[made.met],
         f"{made.peer} {made.peer_value:g}" if made.peer_value is not None else "",
         f"{factor:.3g} x" if factor else "",
+        f"{made.load:g}",
     )
 
 
 def _short(value: float) -> float:
     """Round to four significant digits."""
     return float(f"{value:.4g}")
-
-
-Document = dict[str, Any]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import drive
-from benchmarks.figures import Figure, Peer, figure
 from benchmarks.peers import FOLDER
 
 _BYTES = 1_000_000_000
-_BOTH_ENDS = "ends = context[0].peek(80), context[0][-80:].text"
+_BLOCK = 10_000_000  # bytes of the corpus that are made at once; each ends with the rare word
+_BOTH_ENDS = """import time
+began = time.perf_counter()
+ends = context[0].peek(80), context[0][-80:].text
+""" + drive.SEND.format("time.perf_counter() - began")
 _LOOK = """import time, json
 began = time.perf_counter()
 hits = len(context.search('zebra', limit=10**9))
@@ -24,12 +29,31 @@ memory = int(status.split('VmHWM:')[1].split()[0]) / 1024
 """ + drive.SEND.format("json.dumps({'search_s': search_s, 'memory': memory, 'hits': hits})")
 
 
+#: a rare word, the same without regard to case, one of five words, a shape with few hits, no literal, and no match at all
+PATTERNS = {
+    "word": r"zebra",
+    "any_case": r"(?i)ZEBRA",
+    "five_words": r"zebra|quagga|okapis|tapirs|wombat",
+    "shape": r"\b[A-Z]\w+ed\b",
+    "no_literal": r"[aeiou]{8}",
+    "no_match": r"20[12]\d-02-29",
+}
+_SEARCHES = """import time, json
+times = {{}}
+for name, pattern in {patterns}.items():
+    for n in range({runs} + 1):
+        began = time.perf_counter()
+        lines = [match.line for match in context.search(pattern, limit=10**9)]
+        if n:
+            times.setdefault(name, []).append(time.perf_counter() - began)
+""" + drive.SEND.format("json.dumps(times)")
+
+
 class Look(msgspec.Struct, frozen=True):
-    """What a run took to search all of its context: seconds in the cell, memory of host and REPL at the peak, matches."""
+    """What searching the whole context took: seconds in the cell, and MB of host and REPL at the peak, above idle."""
 
     search_s: float
     memory_mb: float
-    hits: int
 
 
 def one_gigabyte() -> Path:
@@ -40,52 +64,72 @@ def one_gigabyte() -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_suffix(".new")
     with fresh.open("wb") as out:
-        for number in range(_BYTES // 10_000_000):
-            out.write(_ten_megabytes(number))
+        for number in range(_BYTES // _BLOCK):
+            out.write(_block(number))
     return fresh.replace(file)
 
 
-def ready(folder: Path, file: Path, runs: int) -> list[float]:
-    """Return the milliseconds until a running REPL has the file as `context` and a cell has seen both of its ends."""
+def ready(folder: Path, file: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Return milliseconds: listing the file and a cell's first look at both ends; and a completion's excess over one line's."""
     from agent.context.manifest import ContextSource, build_manifest
 
+    line, looked, excess = _one_line(folder), [], []
+    with drive.completions(folder, [{"reply": drive.cell(_BOTH_ENDS), "forever": True}]) as once:
+        for _ in range(runs + 1):
+            without, whole = once(line), once(file)
+            began = time.perf_counter()
+            build_manifest([ContextSource(str(file))])
+            looked.append((time.perf_counter() - began + float(whole.answer)) * 1e3)
+            excess.append((whole.seconds - without.seconds) * 1e3)
+    return looked[1:], excess[1:]
+
+
+def looks(folder: Path, file: Path, runs: int) -> list[Look]:
+    """Return what searching all of the file took, in pairs with one line, whose memory is taken off."""
+    line, made = _one_line(folder), []
+    with drive.completions(folder, [{"reply": drive.cell(_LOOK), "forever": True}]) as once:
+        for _ in range(runs + 1):
+            _, idle, _ = _look(once, line)
+            search_s, memory, hits = _look(once, file)
+            if hits < _BYTES // _BLOCK:
+                raise RuntimeError(f"{hits} matches for {_BYTES // _BLOCK} that are there")
+            made.append(Look(search_s, memory - idle))
+    return made[1:]
+
+
+def _look(once: Callable[..., drive.Done], file: Path) -> tuple[float, float, int]:
+    """Return seconds, MB of host and REPL at the peak, and matches."""
+    Path("/proc/self/clear_refs").write_text("5")  # the host's peak begins anew
+    told = json.loads(once(file).answer)
+    host = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+    return told["search_s"], told["memory"] + host, told["hits"]
+
+
+def _one_line(folder: Path) -> Path:
+    file = folder / "one-line.txt"
+    file.write_text("nothing but a line\n")
+    return file
+
+
+def searches(folder: Path, file: Path, runs: int) -> dict[str, list[float]]:
+    """Return the seconds that each of `PATTERNS` takes in a cell, all matches with their lines."""
+    code = _SEARCHES.format(patterns=PATTERNS, runs=runs)
+    with drive.completions(folder, [{"reply": drive.cell(code)}]) as once:
+        found: dict[str, list[float]] = json.loads(once(file).answer)
+    return found
+
+
+def ripgrep(program: str, pattern: str, file: Path, runs: int) -> list[float]:
+    """Return the seconds that ripgrep takes for the same: all matches with their lines, on a pipe."""
     times = []
     for _ in range(runs + 1):
-        with drive.repl(folder, (file,)) as repl:
-            began = time.perf_counter()
-            manifest = build_manifest([ContextSource(str(file))])
-            repl.init({"manifest": msgspec.to_builtins(manifest)})
-            result = repl.run([_BOTH_ENDS], 1, lambda _kind, _args: None, 60.0, 8192)
-            times.append((time.perf_counter() - began) * 1e3)
-            assert result.ok, result.output
+        began = time.perf_counter()
+        subprocess.run([program, "-n", "-o", "--no-config", "-e", pattern, str(file)], capture_output=True)
+        times.append(time.perf_counter() - began)
     return times[1:]
 
 
-def look(folder: Path, file: Path) -> Look:
-    """Run a task over the file and return what its cell and the host saw."""
-    Path("/proc/self/clear_refs").write_text("5")  # the host's peak begins anew
-    done = drive.through_task(folder, [{"reply": drive.cell(_LOOK)}], context=file)
-    host = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
-    told = json.loads(done.answer)
-    return Look(told["search_s"], told["memory"] + host, told["hits"])
-
-
-def searches(bench: str, file: Path) -> list[Figure]:
-    """Return the figures of searches beside ripgrep's, as `benchmarks.context` measures them."""
-    from benchmarks import context
-
-    made = []
-    for found in context.search(file):
-        peer = Peer(found["peer"], found["peer_value"]) if found.get("peer_value") is not None else None
-        made.append(
-            figure(
-                bench, found["name"], found["unit"], [found["value"]], found.get("target"), peer, found.get("note", "")
-            )
-        )
-    return made
-
-
-def _ten_megabytes(number: int) -> bytes:
+def _block(number: int) -> bytes:
     """Return ten megabytes of words, a rare one among them."""
     chance = random.Random(number)
     letters = "etaoinshrdlucmfwypvbgkqjxz"
@@ -98,4 +142,4 @@ def _ten_megabytes(number: int) -> bytes:
     chance.shuffle(lines)
     block = ("\n".join(lines) + "\n").encode()
     end = b" A rare zebra.\n"
-    return (block * (10_000_000 // len(block) + 1))[: 10_000_000 - len(end)] + end
+    return (block * (_BLOCK // len(block) + 1))[: _BLOCK - len(end)] + end

@@ -40,10 +40,9 @@ def cell_round_trip(options: Options, folder: Path) -> list[Figure]:
 
     times = []
     with drive.repl(folder) as repl:
-        repl.init({"value": "x"})
         for n in range(options.runs * 20 + 1):
             began = time.perf_counter()
-            result = repl.run(["y = 6 * 7\nprint(y)"], n + 1, lambda _kind, _args: None, 60.0, 8192)
+            result = repl.run(["y = 6 * 7\nprint(y)"], n + 1, drive.NoCalls(), 60.0, 8192)
             times.append((time.perf_counter() - began) * 1e3)
             assert result.output.strip() == "42", result
     peer = options.rlms("cell_round_trip", options.runs * 20)
@@ -56,13 +55,11 @@ def completion(options: Options, folder: Path) -> list[Figure]:
     with drive.completions(folder, script) as once:
         warm = [once().seconds * 1e3 for _ in range(options.runs + 1)][1:]
     peer = options.rlms("completion")
-    made = [figure(NAME, "completion", "ms", warm, 60, peer, drive.way())]
-    if drive.has_rlm():
-        cold = [_cold(folder, script) * 1e3 for _ in range(options.runs + 1)][1:]
-        made.append(
-            figure(NAME, "completion_new_rlm", "ms", cold, None, peer, "a new RLM each time, opened and closed")
-        )
-    return made
+    cold = [_cold(folder, script) * 1e3 for _ in range(options.runs + 1)][1:]
+    return [
+        figure(NAME, "completion", "ms", warm, 60, peer, "with an open RLM"),
+        figure(NAME, "completion_new_rlm", "ms", cold, None, peer, "a new RLM each time, opened and closed"),
+    ]
 
 
 def _cold(folder: Path, script: list[dict[str, object]]) -> float:
@@ -110,23 +107,21 @@ def children(options: Options, folder: Path) -> list[Figure]:
 
 
 def context(options: Options, folder: Path) -> list[Figure]:
-    """Measure a context of 1 GB: until a cell has looked at it, and memory while a whole run searches all of it."""
-    big = material.one_gigabyte()
-    small = folder / "small.txt"
-    small.write_text("nothing but a line\n")
-    runs = max(3, options.runs // 2)
+    """Measure a context of 1 GB in whole completions: until a cell has seen both ends, and memory while it searches it all."""
+    big, runs = material.one_gigabyte(), max(3, options.runs // 2)
     loaded = peers.ask("context", 1, str(big)) if options.peers else {}
-    note = "manifest, frame, and both ends seen by a cell of a running REPL"
-    made = [_beside(loaded, "samples", "context_1_GB_ready", "ms", material.ready(folder, big, runs), 50, note)]
-    looked = [material.look(folder, file) for file in [small, big] * (runs + 1)][2:]
-    idle = statistics.median(x.memory_mb for x in looked[0::2])
-    note = f"host + REPL, highest while 1 GB was searched, above the same with one line ({idle:.0f} MB)"
-    memory = [x.memory_mb - idle for x in looked[1::2]]
-    made.append(_beside(loaded, "memory", "context_1_GB_memory", "MB", memory, 64, note))
-    note = "a rare word found by context.search in a cell"
+    ready, excess = material.ready(folder, big, options.runs * 2)
+    looks = material.looks(folder, big, runs)
+    seen = "listing it, and a cell's first look at both ends"
+    over = "a whole completion that looks at both ends, above the same over one line"
+    high = "host + REPL, highest while a cell searches it all, above the same over one line"
     return [
-        *made,
-        _beside(loaded, "count_s", "context_1_GB_search", "s", [x.search_s for x in looked[1::2]], None, note),
+        _beside(loaded, "samples", "context_1_GB_ready", "ms", ready, 50, seen),
+        _beside(loaded, "samples", "context_1_GB_completion", "ms", excess, None, over),
+        _beside(loaded, "memory", "context_1_GB_memory", "MB", [x.memory_mb for x in looks], 64, high),
+        _beside(
+            loaded, "count_s", "context_1_GB_search", "s", [x.search_s for x in looks], None, "a rare word, in a cell"
+        ),
     ]
 
 
@@ -138,9 +133,17 @@ def _beside(
     return figure(NAME, name, unit, times, target, peer, note)
 
 
-def search(_options: Options, _folder: Path) -> list[Figure]:
-    """Time searches of 1 GB beside ripgrep's on the same file."""
-    return material.searches(NAME, material.one_gigabyte())
+def search(options: Options, folder: Path) -> list[Figure]:
+    """Time searches of 1 GB in a cell, all matches with their lines, beside ripgrep's on the same file."""
+    big, runs, made = material.one_gigabyte(), max(3, options.runs // 2), []
+    program = peers.ripgrep() if options.peers else ""
+    for name, times in material.searches(folder, big, runs).items():
+        pattern, peer = material.PATTERNS[name], None
+        if program:
+            peer = Peer("ripgrep 15", statistics.median(material.ripgrep(program, pattern, big, runs)))
+        target = 1.5 * peer.value if peer else None
+        made.append(figure(NAME, f"search_1_GB_{name}", "s", times, target, peer, pattern))
+    return made
 
 
 def prompts(options: Options, folder: Path) -> list[Figure]:
@@ -150,11 +153,11 @@ def prompts(options: Options, folder: Path) -> list[Figure]:
     made = []
     for last, target in ((100, 7000), (LONG, 8000)) if options.long else ((100, 7000),):
         script = [{"reply": drive.cell("print('observation ' * 166)"), "forever": True}]
-        done = drive.through_task(folder, script, steps=last)
+        sizes = drive.steps(folder, script, last)
         texts = peers.ask("prompts", 1, str(last))["texts"] if options.peers and last < LONG else {}
         peer = Peer(peers.RLMS, count_tokens(texts[str(last)]), "the peer's keeps all") if texts else None
-        note = f"the largest of the 20 before it, by agent.tokens, reply's reserve included; ever {max(done.prompts)}"
-        made.append(figure(NAME, f"prompt_at_step_{last}", "tokens", [max(done.prompts[-20:])], target, peer, note))
+        note = f"the largest of the 20 before it, by agent.tokens, reply's reserve included; ever {max(sizes)}"
+        made.append(figure(NAME, f"prompt_at_step_{last}", "tokens", [max(sizes[-20:])], target, peer, note))
     return made
 
 

@@ -6,11 +6,14 @@ import http.client
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.loopback.behaviours import Answer
 from tests.loopback.server import Loopback, loopback, read_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +59,40 @@ def test_cut_connections(how: str, error: type[Exception]) -> None:
 def test_behaviours_in_turn() -> None:
     with loopback("status:500*2|status:429:3|fixed:done") as server:
         assert [post(server.server_port)[0] for _ in range(5)] == [500, 500, 429, 200, 200]
+
+
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+
+
+def call_of(body: bytes) -> list[dict[str, Any]]:
+    return json.loads(body)["choices"][0]["message"].get("tool_calls", [])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("how", "calls"), [("uses_tool", 1), ("uses_tools", 2)])
+def test_a_tool_is_called_until_its_result_is_there(how: str, calls: int) -> None:
+    with loopback(how) as server:
+        _, body = post(server.server_port, tools=[TOOL])
+        assert [c["function"]["name"] for c in call_of(body)] == ["look_up"] * calls
+        told = [{"role": "user", "content": "hello"}, {"role": "tool", "content": "42", "tool_call_id": "call_1"}]
+        _, body = post(server.server_port, tools=[TOOL], messages=told)
+        assert json.loads(body)["choices"][0]["message"]["content"] == "final: 42"
+        assert server.ledger.requests[-1]["tools"] == ["look_up"]
+
+
+@pytest.mark.parametrize(("how", "obeys"), [("never_done", True), ("stubborn", False)])
+def test_some_never_stop_calling_tools(how: str, obeys: bool) -> None:
+    told = [{"role": "user", "content": "hello"}, {"role": "tool", "content": "42", "tool_call_id": "call_1"}]
+    with loopback(how) as server:
+        assert call_of(post(server.server_port, tools=[TOOL], messages=told)[1])
+        _, body = post(server.server_port, tools=[TOOL], messages=told, tool_choice="none")
+        assert bool(call_of(body)) is not obeys
+
+
+def test_hundreds_of_connections_at_once() -> None:
+    gate = threading.Barrier(200, timeout=30)  # nobody is answered before all have arrived
+    with loopback(lambda request, n: Answer(str(gate.wait() >= 0))) as server, ThreadPoolExecutor(200) as pool:
+        statuses = list(pool.map(lambda _: post(server.server_port)[0], range(200)))
+    assert statuses == [200] * 200
 
 
 def _start(*args: str) -> tuple[subprocess.Popen[str], int]:

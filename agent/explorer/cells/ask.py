@@ -43,6 +43,10 @@ def from_prose(number):
     kind = asked[number]["kind"]
     enough = 0.9 if kind in ("default", "base", "raise", "value") else ENOUGH  # code would have said it
     items = [item for item in passages(number) if item["score"] >= enough]
+    if asking:  # in a gigabyte something always looks alike: the two rarest words have to be there
+        rarest = sorted(asked[number]["terms"], key=lambda term: -idf[term])[:2]
+        bags = [{stem(word) for word in WORD.findall(f"{item['doc']} {item['around']}".replace("_", " "))} for item in items]
+        items = [item for item, bag in zip(items, bags, strict=True) if bag.issuperset(rarest)]
     readings = read(number, items[:4])
     trust = 0.3 if asked[number]["firm"] else 0.5  # a small model mixes up years and numbers
     pool = []
@@ -60,7 +64,7 @@ def from_prose(number):
     best, runs = items[0], fresh_runs(number, items[0]["text"])[:4]
     chosen = vote(number, best["around"], [run for _, run in runs])
     liked = sorted(runs, key=lambda item: -item[0] - (item[1] in readings[0]) - (item[1] == chosen))
-    short = liked[0][1] if runs and len(liked[0][1]) <= 120 else best["text"]
+    short = liked[0][1] if not asking and runs and len(liked[0][1]) <= 120 else best["text"]
     lines = range(best["first"], best["last"] + 1)
     answer = best["doc"] if kind == "where" else short
     return candidate(answer, best["doc"], lines, best["score"], "sentence"), readings

@@ -8,7 +8,9 @@ def defined(name, number):
     head = rf"\b(?:def|class)[ \t]+{last}\b|\b{last}[ \t]*(?::[^=\n]+)?=[^=]"
     code = [doc for doc in holders[last] if doc.endswith((".py", ".pyi"))]
     docs = {hit.doc.name: 1 for hit in context.search(head, docs=code, limit=2000)}
-    order = sorted(docs, key=lambda d: (-path_fit(d, [name]), is_test(d), d not in ranked[number], d.count("/"), d))
+    order = sorted(
+        docs, key=lambda d: (-path_fit(d, [name]), is_test(d), d.endswith(".pyi"), d not in ranked[number], d.count("/"), d)
+    )
     found = []
     for doc in order[:6]:
         try:
@@ -19,6 +21,7 @@ def defined(name, number):
             if last in named(node):
                 place = path_parts(doc) + [part.strip("()") for part in inside]
                 fit = sum(part in place for part in outer) - 0.5 * len(inside) - 2 * is_test(doc)
+                fit -= 1.5 * doc.endswith(".pyi") + 0.02 * doc.count("/")
                 found.append((fit + path_fit(doc, [name]), doc, node, inside))
     return sorted(found, key=lambda item: (-item[0], order.index(item[1]), item[2].lineno))
 

@@ -17,7 +17,15 @@ def path_fit(name, names):
 
 def is_module(name):
     dotted = name.split(".")
-    return any(path_parts(doc)[-len(dotted) :] == dotted for doc in texts if doc.endswith((".py", ".pyi")))
+    code = (doc for doc in texts if dotted[-1] in doc and doc.endswith((".py", ".pyi")))
+    return any(path_parts(doc)[-len(dotted) :] == dotted for doc in code)
+
+
+def homes(name, docs):
+    """The documents that a dotted name's module or package can mean: its file, or any below its folder."""
+    head = name.split(".")[0]
+    near = [doc for doc in docs if "." in name and head in doc]
+    return [doc for doc in near if path_fit(doc, [name]) or f"/{head}/" in f"/{doc}"]
 
 
 def is_test(name):

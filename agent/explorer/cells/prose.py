@@ -19,6 +19,7 @@ def passages(number, keep=6):
         cut = sentences(context[name], top, end)
         bags = [{stem(word) for word in WORD.findall(item[2])} for item in cut]
         bonus = 0.3 * bool(home or path_fit(name, parts["names"])) - 0.01 * place - 0.3 * is_test(name)
+        bonus += 0.15 * bool(regions and name_bag(name.rpartition("/")[2]) & set(parts["terms"]))
         for at, (first, last, text, heading) in enumerate(cut):
             if len(text) >= 600 or not bags[at] & set(parts["terms"]):
                 continue

@@ -31,7 +31,7 @@ def from_lines(number):
                 cover = sum(idf[term] for term in parts["terms"] if term in bag)
                 score = 3 - place / 2 + cover / 4 + path_fit(doc, parts["names"]) - 2 * is_test(doc) - doc.count("/") / 20
                 answer = doc if parts["kind"] == "where" else value_of(row, last)
-                if answer and len(answer) < 200:
+                if answer and answer != last and len(answer) < 200:
                     out.append(candidate(answer, doc, [match.line], score, "a line that states it"))
             if out:
                 break
@@ -40,7 +40,8 @@ def from_lines(number):
 
 def purpose(number):
     """What a thing is for: the first sentence of its docstring, or the NAME line of its manual page."""
-    name, out = aims[number]["about"].strip("()"), []
+    question, name, out = questions[number - 1], aims[number]["about"].strip("()"), []
+    module = 3 * bool(re.search(r"\b(module|package)\b", question, re.I))
     if re.fullmatch(r"[A-Za-z_][\w.]*", name):
         for fit, doc, node, _ in defined(name, number)[:8] if name.rpartition(".")[2] in holders else ():
             said = ast.get_docstring(node, clean=False) if hasattr(node, "body") else None
@@ -49,12 +50,12 @@ def purpose(number):
                 first = node.body[0].lineno + said[: said.find(lead)].count("\n")
                 lines = range(first, first + lead.count("\n") + 1)
                 out.append(candidate(plain(lead), doc, lines, fit, "docstring"))
-    for doc in texts:
+    for doc in (doc for doc in texts if name.rpartition(".")[2] in doc):
         base = doc.rpartition("/")[2]
         if base == name or (base.rpartition(".")[0] == name and not base.endswith((".h", ".json", ".html"))):
             for match in context.search(rf"^(?:\.Nd )?.*\b{re.escape(name)}\b.* (?:\\?-|\\\(em|—)+ .*|^\.Nd .*", limit=1, docs=[doc]):
                 said = re.sub(r"^.*? (?:\\?-|\\\(em|—)+ |^\.Nd ", "", match.text)
-                score = 1 + ("/man" in f"/{doc}") + (not doc.count("/") > 3) / 2
+                score = 1 + 2 * bool(re.search(r"\b(command|program|tool)\b", question, re.I)) + ("/man" in f"/{doc}") + (not doc.count("/") > 3) / 2
                 out.append(candidate(said, doc, [match.line], score, "the manual's NAME"))
         dotted = path_parts(doc)[-name.count(".") - 1 :]
         if dotted == name.split(".") and doc.endswith(".py"):
@@ -62,7 +63,7 @@ def purpose(number):
             for at, row in enumerate(rows, 1):
                 hit = re.match(r"\s*[rRuU]?(?:\"\"\"|''')\s*(\S.*?)(?:\"\"\"|''')?$", row)
                 if hit:
-                    out.append(candidate(hit[1], doc, [at], 1.5 - doc.count("/") / 5 - is_test(doc), "the module's docstring"))
+                    out.append(candidate(hit[1], doc, [at], 1.5 + module - doc.count("/") / 5 - is_test(doc), "the module's docstring"))
                     break
     return sorted(out, key=lambda c: (-c["score"], c["doc"].count("/"), c["doc"], c["lines"]))[:8]
 

@@ -15,6 +15,10 @@ def spelled(term, parts):
     return rf"\b[{root[0].upper()}{root[0]}]{re.escape(root[1:])}"
 
 
+def name_bag(doc):
+    return {stem(word) for word in WORD.findall(doc.replace("_", " "))}
+
+
 def hits(pattern, docs=None, limit=FEW):
     """Where a pattern stands: document -> lines, how many hits, and the share of everything that was searched for them."""
     found, seen, place = {}, 0, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,21 @@ def test_an_answer_depends_on_its_prompt_alone(model: LocalModel) -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda p: ask(model, p, max_tokens=16), [*reversed(prompts), *prompts]))
     assert together == [*reversed(alone), *alone]
+
+
+@needs_model
+@pytest.mark.local_model
+def test_the_event_loop_goes_on_while_it_computes(model: LocalModel) -> None:
+    async def both() -> int:
+        asking = asyncio.create_task(model.acomplete(ModelRequest((Message("user", "Tell a story."),), max_tokens=40)))
+        turns = 0
+        while not asking.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert (await asking).tokens_out > 3
+        return turns
+
+    assert asyncio.run(both()) > 10
 
 
 @needs_model

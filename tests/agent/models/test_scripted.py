@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from agent.errors import (
     RequestRejected,
     UsageError,
 )
-from agent.models.base import Message, ModelRequest, ModelSpec, complete
+from agent.models.base import Message, ModelRequest, ModelSpec, ToolSpec, complete
 from agent.models.scripted import Scripted
 
 
@@ -171,6 +172,9 @@ def test_usage_and_cost(tmp_path: Path) -> None:
         ("- reply: 'a\n", ":", "YAML"),
         ("reply: a\n", ":1: ", "list of entries"),
         ("", ":1: ", "list of entries"),
+        ("- tool_calls: look_up\n", ":1: ", "list of {name, arguments}"),
+        ("- tool_calls:\n  - {arguments: {}}\n", ":2: ", "has a name"),
+        ("- tool_calls: [{name: f}]\n  error: {kind: key}\n", ":1: ", "either `reply` or `error`"),
         ("- just text\n", ":1: ", "must be a mapping"),
     ],
 )
@@ -186,3 +190,42 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
         Scripted(ModelSpec("offline/scripted", params={"script": "none.yaml"}), tmp_path)
     with pytest.raises(UsageError, match=r"needs params\.script"):
         Scripted(ModelSpec("offline/scripted"), tmp_path)
+
+
+CALLS = """
+- match: "what is it"
+  tool_calls:
+  - {name: look_up, arguments: {word: it}}
+  - {name: look_up, arguments: "{broken"}
+- match: "^42$"
+  reply: it is 42
+"""
+
+
+def test_tools_are_called_where_they_are_offered(tmp_path: Path) -> None:
+    scripted = model(tmp_path, CALLS)
+    asked = ModelRequest((Message("user", "what is it?"),), tools=(ToolSpec("look_up"),))
+    reply = complete(scripted, asked)
+    assert (reply.text, reply.finish) == ("", "tool_calls")
+    assert [(c.name, c.arguments) for c in reply.tool_calls] == [
+        ("look_up", '{"word": "it"}'),
+        ("look_up", "{broken"),
+    ]
+    assert len({c.id for c in reply.tool_calls}) == 2
+    told = (*asked.messages, Message("assistant", "", reply.tool_calls), Message("tool", "42", tool_call_id="call_0_1"))
+    assert complete(scripted, ModelRequest(told, tools=asked.tools)).text == "it is 42"
+    assert complete(scripted, ModelRequest(asked.messages)).tool_calls == ()
+
+
+def test_a_delay_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    scripted = model(tmp_path, "- {match: slow, reply: late, delay: 0.2}\n- {match: fast, reply: early}\n")
+    done: list[str] = []
+
+    async def ask(text: str) -> None:
+        done.append((await scripted.acomplete(sub(text))).text)
+
+    async def both() -> None:
+        await asyncio.gather(ask("slow"), ask("fast"), ask("slow"))
+
+    asyncio.run(both())
+    assert done == ["early", "late", "late"]

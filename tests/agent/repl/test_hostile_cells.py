@@ -13,6 +13,7 @@ from agent.errors import ReplDied
 from agent.repl.host import CellResult, Repl
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.repl.snapshot import NamespaceWriter
+from tests.agent.repl.serving import Serving
 
 CHANNEL = """
 import gc
@@ -27,14 +28,14 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.calls: list[str] = []
         self.repl = Repl(Launcher(SandboxSpec(writable=folder), choose()), folder, folder / "repl.log")
-        self.repl.init({"value": ""})
+        self.repl.init({"context": {"value": ""}})
 
     def handle(self, kind: str, args: dict[str, Any]) -> Any:
         self.calls += args["prompts"]
         return [{"ok": True, "value": p.upper()} for p in args["prompts"]]
 
     def run(self, code: str, timeout: float = 20.0) -> CellResult:
-        return self.repl.run([code], 1, self.handle, timeout, 4000)
+        return self.repl.run([code], 1, Serving(self.handle), timeout, 4000)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_cell_is_over_only_when_its_threads_calls_are_settled(bench: Bench) ->
         return [{"ok": True, "value": p} for p in args["prompts"]]
 
     code = "import threading, time\nthreading.Thread(target=llm_query, args=('a',)).start()\ntime.sleep(0.2)"
-    bench.repl.run([code], 1, slow, 20.0, 4000)
+    bench.repl.run([code], 1, Serving(slow), 20.0, 4000)
     assert len(done) == 1
 
 
