@@ -13,7 +13,8 @@ import msgspec
 
 from agent.acting import Acting
 from agent.asked import Asked, Settled
-from agent.errors import BudgetSpent, ReplDied, Stopped
+from agent.ending import Ending
+from agent.errors import BudgetSpent, ReplDied
 from agent.folding import fold_when_due
 from agent.milestones import Milestones
 from agent.models.base import ModelRequest
@@ -37,6 +38,7 @@ class Loop:
         self._milestones = Milestones(scope.runtime, scope.broker, scope.rollout.id) if scope.has_tree else None
         self._acting = Acting(scope, self._milestones)
         self._observing = Observing(scope)
+        self._ending = Ending(scope, self._acting, self._observing)
         self._events: list[str] = []
 
     def run(self) -> Outcome:
@@ -47,7 +49,7 @@ class Loop:
         self._scope.budget.when_cancelled(self._acting.close)
         try:
             last, step = self._resume()
-            while step is not None or (outcome := self._ending(last)) is None:
+            while step is not None or (outcome := self._ending.after(last, self._events)) is None:
                 last = self._finish(step or self._plan(last), last)
                 step = None
             return outcome
@@ -70,26 +72,6 @@ class Loop:
         self._events += self._acting.begin(before, plan.rollback)
         self._tell("resumed", step=plan.seq, action=plan.action)
         return before, newest if plan.action in ("ask", "run", "rerun") else None
-
-    def _ending(self, last: StepRecord) -> Outcome | None:
-        """Say whether the rollout is over after `last`."""
-        if last.answer is not None:
-            return Outcome("done", "the answer is ready", last.answer)
-        limits = self._rt.task.limits
-        if self._rt.stop.is_set():
-            raise Stopped("stopped after the step", "go on with `rlm-agent resume`")
-        self._scope.budget.check_cancelled()
-        if last.seq >= limits.steps:
-            return Outcome("budget", f"limits.steps: {limits.steps} steps are done", self._acting.partial)
-        refused, errors = self._observing.failures()
-        if refused >= limits.errors:
-            return Outcome(
-                "gave_up", f"the answer was not accepted {refused} times (limits.errors)", self._acting.partial
-            )
-        if errors >= limits.errors:
-            return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", self._acting.partial)
-        self._scope.budget.check_time()
-        return None
 
     def _plan(self, last: StepRecord) -> StepRecord:
         """Fold what is due, assemble the prompt, write the step `asked` with its call's intent, and have the call settled."""

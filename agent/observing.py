@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from agent.models.costmap import context_window
+from agent.places import context_frame, short_text
 from agent.prompt import Material, Prompt, assemble
+from agent.prompts import prompt
 from agent.scope import Scope
 from state import runs, steps
 from state.records import FoldRecord, StepRecord
@@ -20,6 +23,7 @@ class Observing:
 
     def __init__(self, scope: Scope) -> None:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
+        self._short = short_text(context_frame(scope), scope.rollout.prompt)
 
     def prompt(self, seq: int, context: str, events: list[str]) -> Prompt:
         """Assemble the prompt of step `seq`; `context` is a line about the material, `events` what happened since."""
@@ -33,12 +37,14 @@ class Observing:
         folds, shown = self._rt.journal.read(read)
         return assemble(
             Material(
-                depth=self._rollout.depth,
+                system=self._scope.system or prompt(self._role()),
                 goal=self._rollout.prompt,
                 step=seq,
                 steps=shown,
                 folds=folds,
                 roadmap=self._roadmap(),
+                material="" if folds else self._short,
+                tools=self._rt.tools.lines(self._rollout.depth),
                 environment=self._environment(shown[-1] if shown else None, seq, context),
                 events=events,
             ),
@@ -56,6 +62,9 @@ class Observing:
 
         return self._rt.journal.read(read)
 
+    def _role(self) -> str:
+        return "root" if self._scope.has_tree else "ask" if self._rollout.depth == 0 else "child"
+
     def _roadmap(self) -> str:
         return gcc.read_roadmap(self._rt.workspace.path) if self._scope.has_tree else ""
 
@@ -63,8 +72,10 @@ class Observing:
         rows = json.loads(last.variables or "[]") if last else []
         variables = ", ".join(f"{n} ({k}{f', {s}' if s >= 0 else ''})" for n, k, s in rows) or "none yet"
         left = {"steps": self._rt.task.limits.steps - seq, **self._scope.budget.left()}
+        window = context_window(self._rt.task.models.sub)
+        holds = f"; a sub-call holds about {window:,} tokens" if window else ""
         lines = [
-            f"context: {context}",
+            f"context: {context}{holds}",
             f"variables: {variables}",
             "left: " + ", ".join(f"{v:g} {k}" for k, v in left.items() if v is not None),
         ]

@@ -6,6 +6,7 @@ tree read-only and writes in a scratch folder of its own.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.runtime import Runtime
 from agent.scope import Scope
 from workspaces import gcc
+
+_SHORT = 4000  # characters of a context that is shown as it is, since looking at it would take a step
 
 
 def launcher_for(scope: Scope, also: tuple[Path, ...] = ()) -> Launcher:
@@ -86,6 +89,13 @@ def describe(frame: dict[str, Any]) -> str:
         return f"a text of {_size(len(value))}" if value else "empty"
     items = f" of {len(value)} items" if isinstance(value, (list, dict)) else ""
     return f"a {type(value).__name__}{items}, {_size(len(msgspec.json.encode(value)))}"
+
+
+def short_text(frame: dict[str, Any], goal: str) -> str:
+    """Return a context that is short enough to be shown in a prompt; empty when it is not, or stands in the goal already."""
+    value = frame.get("value", "")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, indent=1)
+    return text if len(text) <= _SHORT and text.strip() not in goal else ""
 
 
 def _size(characters: int) -> str:

@@ -13,23 +13,28 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.models.base import Message
-from agent.prompts import prompt
 from agent.tokens import count_tokens, cut
 from state.records import FoldRecord, StepRecord
 
 _PER_MESSAGE = 8  # tokens that a chat template adds around a message
+_ALL = "That is all of `context`: if it holds the answer, answer at once."
 _FRAMES = 100  # the tags around the parts of a prompt
 
 
 class Material(msgspec.Struct, frozen=True):
-    """What a prompt is made of; `environment` and `events` are ready lines."""
+    """What a prompt is made of: the rules (`system`), the task and the rest; `tools`, `environment` and `events` are ready lines.
 
-    depth: int
+    `material` is the whole context where that is short, and empty otherwise.
+    """
+
+    system: str
     goal: str
     step: int
     steps: Sequence[StepRecord]
     folds: Sequence[FoldRecord] = ()
     roadmap: str = ""
+    material: str = ""
+    tools: Sequence[str] = ()
     environment: str = ""
     events: Sequence[str] = ()
 
@@ -46,10 +51,11 @@ class Prompt(msgspec.Struct, frozen=True):
 def assemble(material: Material, bound: int) -> Prompt:
     """Return the prompt for a step in at most `bound` tokens.
 
-    The task gets at most 35 % of what the system rules and the reserve leave, roadmap and environment 10 % each, history
-    25 %; the latest observation may take half of the rest, older steps share what remains and shrink first.
+    The rules get at most a third. Of what they and the reserve leave, the task gets at most 35 %, roadmap and environment 10 %
+    each, tools 12 %, a short context or the history 25 %; the latest observation may take half of the rest, older steps share
+    what remains and shrink first.
     """
-    system = prompt("root" if material.depth == 0 else "child")
+    system = cut(material.system, bound // 3, "cut")
     reserve = min(1024, bound // 6)
     room = bound - reserve - count_tokens(system) - 4 * _PER_MESSAGE
     if room < 300:
@@ -78,6 +84,11 @@ def _first_message(material: Material, room: int) -> str:
     parts = [f"<task>\n{cut(material.goal.strip(), int(room * 0.35), 'cut, see the task file')}\n</task>"]
     if material.roadmap.strip():
         parts.append(f"<roadmap>\n{cut(material.roadmap.strip(), room // 10, 'cut, read .GCC/main.md')}\n</roadmap>")
+    if material.tools:
+        listed = "\n".join(f"- {line}" for line in material.tools)
+        parts.append(f"<tools>\n{cut(listed, room // 8)}\n</tools>")
+    if material.material:
+        parts.append(f"<context>\n{cut(material.material, room // 4)}\n</context>\n{_ALL}")
     if material.folds:
         parts.append(f"<history>\n{_history(material.folds, room // 4)}\n</history>")
     if material.environment:

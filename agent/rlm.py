@@ -30,6 +30,8 @@ from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped
 from agent.loop import Loop
 from agent.models.registry import ModelPool
 from agent.outcome import Outcome
+from agent.places import context_frame
+from agent.plainly import answer_plainly, fits
 from agent.rlmcontext import Material, conversation, material_of
 from agent.rlmoptions import Options, read_options
 from agent.rlmwatch import Watch
@@ -48,7 +50,8 @@ class RLM:
     `model` and `sub_model` are litellm names (`openai/gpt-5`), `offline/…` or `local/…`; `model_params` and `sub_model_params` go
     to them as they are. `limits` are those of task.yaml; `workspace` is a folder for the journal (default: a temporary one);
     `sandbox` is auto, bubblewrap, landlock or none; `reuse` answers equal sub-calls once; `persistent` keeps variables,
-    contexts and histories from one completion to the next. `custom_tools` are functions or values that cells find,
+    contexts and histories from one completion to the next. `route` is rlm (explore by cells, always), plain (one call) or auto
+    (plain where the context is short). `custom_tools` are functions or values that cells find,
     `custom_sub_tools` those of sub-calls and children. The options of the paper's library (`backend`, `backend_kwargs`,
     `max_depth`, `max_iterations`, `max_budget`, `max_timeout`, `max_tokens`, `max_errors`, …) are understood too.
     Raises `UsageError` for options that make no sense.
@@ -80,6 +83,12 @@ class RLM:
         """Do what `completion` does without blocking the event loop; many may run at once."""
         return await asyncio.to_thread(self.completion, prompt, root_prompt, **more)
 
+    @property
+    def manifest(self) -> Manifest:
+        """The files that completions were asked over, and those that were refused."""
+        manifest: Manifest = self._opened.runtime.manifest
+        return manifest
+
     def close(self) -> None:
         """End what is running for this object; a temporary folder is removed. A second call does nothing."""
         self._finalizer()
@@ -107,7 +116,7 @@ class RLM:
             frame=self._opened.earlier(rollout.id) if self._options.persistent else {},
         )
         try:
-            outcome = Loop(scope).run()
+            outcome = self._work(scope)
         except Stopped as stopped:
             outcome = Outcome("stopped", stopped.message)
         except BudgetSpent as error:
@@ -120,6 +129,11 @@ class RLM:
         done = self._opened.end(rollout, outcome, time.monotonic() - began, material)
         self._raise_for_limit(done)
         return done
+
+    def _work(self, scope: Scope) -> Outcome:
+        frame, route = context_frame(scope), self._options.route
+        plain = route == "plain" or (route == "auto" and fits(scope, frame))
+        return answer_plainly(scope, frame) if plain else Loop(scope).run()
 
     def _raise_for_limit(self, done: Completion) -> None:
         """Raise as the paper's library does when a limit that was given by its name is what ended the completion."""
@@ -242,7 +256,8 @@ def _together(manifest: Manifest, more: Manifest | None) -> Manifest:
     if more is None:
         return manifest
     known = {doc.path for doc in manifest.docs}
-    return Manifest((*manifest.docs, *(doc for doc in more.docs if doc.path not in known)))
+    fresh = (doc for doc in more.docs if doc.path not in known)
+    return Manifest((*manifest.docs, *fresh), (*manifest.refused, *more.refused))
 
 
 def _going_on(connection: Any, rollout: str, before: Any, now: float) -> Any:

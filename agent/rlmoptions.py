@@ -59,10 +59,12 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox: str | dict[str, Any] = "auto"
     reuse: bool = False
     persistent: bool = False
+    route: str = "rlm"
     custom_tools: dict[str, Any] | None = None
     custom_sub_tools: dict[str, Any] | None = None
     custom_system_prompt: str | None = None
     verbose: bool = False
+    watch: Callable[..., Any] | None = None
     backend: str | None = None
     backend_kwargs: dict[str, Any] | None = None
     other_backends: list[str] | None = None
@@ -83,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def task(self) -> Task:
         """Return the task that says the same; raises `UsageError` with what is wrong."""
+        if self.route not in ("rlm", "plain", "auto"):
+            raise UsageError(f"RLM: route={self.route!r} is unknown", "rlm (explore), plain (one call), auto (by size)")
         root = self._root()
         sub = self._sub(root)
         try:

@@ -1,4 +1,4 @@
-"""What `RLM` tells while it works: the caller's callbacks, and lines on stderr when it is verbose."""
+"""What `RLM` tells while it works: the caller's callbacks (`watch` gets everything), and lines on stderr when it is verbose."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Watch:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._began: dict[Any, float] = {}
-        self._progress = None
+        self._tell = options.watch
         if options.verbose:
             from agent.cli.progress import Progress
 
-            self._progress = Progress()
+            self._tell = Progress().watch
 
     def __call__(self, kind: str, /, **facts: Any) -> None:
-        if self._progress is not None:
-            self._progress.watch(kind, **facts)
+        if self._tell is not None:
+            self._tell(kind, **facts)
         now, options = time.monotonic(), self._options
         if kind == "step":
             self._began[facts["rollout"], facts["step"]] = now

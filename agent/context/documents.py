@@ -97,7 +97,7 @@ class Context(Sequence[Document]):
         for doc in self.docs:
             at = 0
             while True:
-                end = doc.cut(at, at + room) if doc.kind == "text" and doc.size - at > room else doc.size
+                end = doc.cut(at, at + room) if doc.kind in ("text", "binary") and doc.size - at > room else doc.size
                 found[-1].append(doc if end - at == doc.size else _range(doc, at, end))
                 room, at = room - (end - at), end
                 if room <= share // 16 and len(found) < n:

@@ -7,6 +7,7 @@ takes a plan's superset alone and never decides what a match is. Without it, or 
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,8 @@ _DENSE = 48  # bytes per candidate, below which asking `re` at once is faster th
 class Engine:
     """One compiled superset; safe to use from several threads at once."""
 
-    def __init__(self, database: Any) -> None:
+    def __init__(self, database: Any, halted: type[Exception]) -> None:
+        self._halted = halted
         self._database = database
         self._scratch: list[Any] = []
 
@@ -25,8 +27,6 @@ class Engine:
 
         The start is the leftmost one for its end, or 0 in an engine that was made without starts.
         """
-        import hyperscan
-
         found: list[tuple[int, int]] = []
         most = 64 + len(data) // _DENSE
 
@@ -37,7 +37,7 @@ class Engine:
         scratch = self._scratch.pop() if self._scratch else self._database.scratch.clone()
         try:
             self._database.scan(data, hit, scratch=scratch)
-        except hyperscan.ScanTerminated:
+        except self._halted:
             pass
         finally:
             self._scratch.append(scratch)
@@ -54,7 +54,7 @@ def engine(superset: str, starts: bool = False) -> Engine | None:
     if not superset:
         return None
     try:
-        import hyperscan
+        hyperscan: Any = import_module("hyperscan")
     except ImportError:
         return None
     flags = hyperscan.HS_FLAG_MULTILINE | (hyperscan.HS_FLAG_SOM_LEFTMOST if starts else 0)
@@ -64,4 +64,4 @@ def engine(superset: str, starts: bool = False) -> Engine | None:
         database.compile(expressions=[superset.encode("ascii")], flags=flags)
     except hyperscan.error:
         return None
-    return Engine(database)
+    return Engine(database, hyperscan.ScanTerminated)

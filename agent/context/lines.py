@@ -55,20 +55,32 @@ class LineMarks:
                     self._marks.append(count)
 
 
-def rows(read: Reader, start: int, size: int) -> Iterator[bytes]:
-    """Yield the lines from byte `start` on without their ends; one above `LONGEST` bytes comes in pieces of that."""
-    rest, at = b"", start
+def rows(read: Reader, start: int, size: int, longest: int = LONGEST) -> Iterator[bytes]:
+    """Yield the lines from byte `start` on without their ends; one above `longest` bytes comes in pieces of that."""
+    held: list[bytes] = []  # of a line whose end has not been seen
+    length, at = 0, start
     while at < size:
         block = read(at, at + BLOCK)
         at += len(block)
-        *whole, rest = (rest + block).split(b"\n")
-        for row in whole:
-            yield row.removesuffix(b"\r")
-        while len(rest) > LONGEST:
-            cut = LONGEST
-            while cut > LONGEST - 3 and rest[cut] & 0xC0 == 0x80:  # not inside of a character
-                cut -= 1
-            yield rest[:cut]
-            rest = rest[cut:]
-    if rest:
-        yield rest.removesuffix(b"\r")
+        if b"\n" in block:
+            *whole, block = b"".join([*held, block]).split(b"\n")
+            for row in whole:
+                yield row.removesuffix(b"\r")
+            held, length = [], 0
+        held.append(block)
+        length += len(block)
+        if length > longest:
+            piece = b"".join(held)
+            cut = _character(piece, longest)
+            yield piece[:cut]
+            held, length = [piece[cut:]], length - cut
+    if length:
+        yield b"".join(held).removesuffix(b"\r")
+
+
+def _character(data: bytes, at: int) -> int:
+    """Step back to the start of a character."""
+    for back in range(4):
+        if data[at - back] & 0xC0 != 0x80:
+            return at - back
+    return at

@@ -21,6 +21,8 @@ from agent.errors import UsageError
 
 _MAGIC = re.compile(r"[*?\[]")
 _SNIFF = 4096
+_HTML = (".html", ".htm", ".xhtml")
+_ODD = bytes((*range(9), *range(14, 27), *range(28, 32), 127))
 
 
 class ContextError(UsageError):
@@ -38,7 +40,11 @@ class ContextSource(msgspec.Struct, frozen=True):
 
 
 class DocEntry(msgspec.Struct, frozen=True):
-    """One document: absolute `path`, `name` unique in its manifest, `size` in bytes; `kind` is text or binary."""
+    """One document: absolute `path`, `name` unique in its manifest, `size` in bytes.
+
+    `kind` is text, binary, or a format whose text was not taken out (pdf, docx, utf-16, utf-32). A text copy has its
+    `source` beside the `path` of the copy. `inode` and `mtime_ns` tell a file from one that took its place.
+    """
 
     path: str
     name: str
@@ -46,6 +52,7 @@ class DocEntry(msgspec.Struct, frozen=True):
     mtime_ns: int
     kind: str = "text"
     inode: int = 0
+    source: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -67,8 +74,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(doc.size for doc in self.docs)
 
 
-def build_manifest(sources: Sequence[ContextSource]) -> Manifest:
-    """List the documents of `sources`; raise `ContextError` for a source that does not exist or matches nothing."""
+def build_manifest(sources: Sequence[ContextSource], cache: Path | None = None) -> Manifest:
+    """List the documents of `sources`; raise `ContextError` for a source that does not exist or matches nothing.
+
+    With a `cache` folder, PDF, DOCX, HTML and UTF-16/32 become text copies in it, as far as the extra `documents` is there.
+    """
     docs: list[DocEntry] = []
     refused: list[Refusal] = []
     taken: set[str] = set()
@@ -78,9 +88,11 @@ def build_manifest(sources: Sequence[ContextSource]) -> Manifest:
         before = len(docs) + len(refused) + len(paths)
         for relative, path, root in _files(source, refused):
             entry = _entry(path, prefix + relative if root else relative, root, refused)
-            if entry is None or entry.path in paths:
+            if entry is not None and entry.path not in paths and cache is not None:
+                entry = _as_text(entry, cache, refused)
+            if entry is None or (entry.source or entry.path) in paths:
                 continue
-            paths.add(entry.path)
+            paths.add(entry.source or entry.path)
             entry = msgspec.structs.replace(entry, name=_unique(entry.name, taken))
             docs.append(entry)
         if len(docs) + len(refused) + len(paths) == before and not Path(source.path).is_dir():
@@ -143,32 +155,77 @@ def _walk(root: str, source: ContextSource, refused: list[Refusal]) -> Iterator[
 
 
 def _entry(path: str, name: str, root: str, refused: list[Refusal]) -> DocEntry | None:
-    real = os.path.realpath(path)
-    if root and os.path.commonpath([real, os.path.realpath(root)]) != os.path.realpath(root):
-        refused.append(Refusal(path, "a link that leads out of its source"))
-        return None
     try:
+        real = _real(path, root)
+        if not real:
+            refused.append(Refusal(path, "a link that leads out of its source"))
+            return None
         facts = os.stat(real)
         if not stat.S_ISREG(facts.st_mode):
             if not stat.S_ISDIR(facts.st_mode):  # a link to a folder of the source: its files are listed there
                 refused.append(Refusal(path, "not a regular file"))
             return None
-        with open(real, "rb") as file:
-            head = file.read(_SNIFF)
+        kind = _kind(_head(real), name)
     except OSError as error:
         refused.append(Refusal(path, error.strerror or "unreadable"))
         return None
-    return DocEntry(
-        real, name, facts.st_size, facts.st_mtime_ns, "binary" if _is_binary(head) else "text", facts.st_ino
-    )
+    return DocEntry(real, name, facts.st_size, facts.st_mtime_ns, kind, facts.st_ino)
 
 
-def _is_binary(head: bytes) -> bool:
-    """Tell binary from text: a NUL among control bytes, or too many bytes that no text has."""
-    if head.startswith((b"%PDF-", b"PK\x03\x04", b"\x89PNG", b"\x7fELF", b"\x1f\x8b")):
-        return True
-    odd = sum(head.count(bytes([code])) for code in (*range(9), *range(14, 27), *range(28, 32), 127))
-    return odd * 20 > len(head)
+def _real(path: str, root: str) -> str:
+    """Return the path without links, or an empty string when it leads out of `root`."""
+    if not root:
+        return os.path.realpath(path)
+    folder, _, name = path.rpartition("/")
+    real_root, real_folder = _folder(root), _folder(folder)
+    real = os.path.realpath(path) if os.path.islink(path) else f"{real_folder}/{name}"
+    return real if os.path.commonpath([real, real_root]) == real_root else ""
+
+
+@lru_cache(maxsize=1024)
+def _folder(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _head(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _SNIFF)
+    finally:
+        os.close(descriptor)
+
+
+def _as_text(entry: DocEntry, cache: Path, refused: list[Refusal]) -> DocEntry | None:
+    kind = "html" if entry.kind == "text" and entry.name.lower().endswith(_HTML) else entry.kind
+    if kind in ("text", "binary"):
+        return entry
+    from agent.context.convert import Unreadable, convertible, text_copy
+
+    if not convertible(kind):
+        return entry
+    try:
+        copy = text_copy(entry.path, kind, cache)
+        facts = copy.stat()
+    except (Unreadable, OSError) as error:
+        refused.append(Refusal(entry.path, str(error)))
+        return None
+    return DocEntry(str(copy.resolve()), entry.name, facts.st_size, facts.st_mtime_ns, "text", facts.st_ino, entry.path)
+
+
+def _kind(head: bytes, name: str) -> str:
+    """Tell what a file is by its first bytes: a NUL among control bytes, or many bytes that no text has, are binary."""
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return "docx" if name.lower().endswith(".docx") else "binary"
+    if head.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
+        return "utf-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if head.startswith((b"\x89PNG", b"\x7fELF", b"\x1f\x8b")):
+        return "binary"
+    odd = len(head) - len(head.translate(None, _ODD))
+    return "binary" if odd * 20 > len(head) else "text"
 
 
 def _label(path: str) -> str:

@@ -120,9 +120,9 @@ class Span:
         first = max(first, 1)
         count = None if last is None else max(last - first + 1, 0)
         found, size = [], 0
-        for row in itertools.islice(rows(self.read, self._line_start(first), self.size), count):
-            size += len(row)
-            if size > TEXT_LIMIT or len(row) > TEXT_LIMIT:
+        for row in itertools.islice(rows(self.read, self._line_start(first), self.size, TEXT_LIMIT), count):
+            size += len(row) + 1
+            if size > TEXT_LIMIT - 4:  # a longer line came cut to the limit, or to the character before
                 raise ValueError(f"these lines of {self!r} are too large for a list: use .iter_lines() or a slice")
             found.append(row.decode("utf-8", "replace"))
         return found

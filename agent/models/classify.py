@@ -193,8 +193,8 @@ def _by_status(
     """Read the rows where a status alone decides; a 500 that litellm made up itself is not believed."""
     if status is None:
         return None
-    # A mistake on this side comes as a 500 as well; without this an outage would be waited out that is none.
-    ours = isinstance(chain[-1], (*_OUR_FAULT, Warning))
+    # A mistake on this side comes as a 500 as well, and is no outage to be waited out.
+    ours = status == 500 and isinstance(chain[-1], (*_OUR_FAULT, RuntimeError, Warning))
     answered = "HTTPStatusError" in names or (len(names) > 2 and not ours)
     if status in _BEFORE_WORK:
         return NotExecuted(said, "the provider refuses for now; it is tried again after a pause")

@@ -33,6 +33,8 @@ class LoopSessions:
             known = self._open.get(loop)
             if known is not None and not known[0].closed:
                 return known[0]
+            for ended in [other for other in self._open if other.is_closed()]:  # closed without its generators
+                del self._open[ended]
             session = _session()
             keeper = self._keep(loop, session)
             self._open[loop] = session, keeper

@@ -70,7 +70,7 @@ class Limit:
 
     def __init__(self, clock: ComputeClock, interrupt: Callable[[], None]) -> None:
         self._clock, self._interrupt = clock, interrupt
-        self._first = 0.0
+        self._first = self._last = 0.0
         self.reached = False
 
     def pause(self) -> float:
@@ -83,9 +83,12 @@ class Limit:
         """Interrupt the cell when its time is over; False when it has to be killed."""
         if self._clock.left() > 0:
             return True
+        now = time.monotonic()
         if not self.reached:
-            self.reached, self._first = True, time.monotonic()
-        elif time.monotonic() - self._first > _GRACE:
+            self.reached, self._first = True, now
+        elif now - self._first > _GRACE:
             return False
-        self._interrupt()
+        if now - self._last >= _INSIST:
+            self._last = now
+            self._interrupt()
         return True

@@ -16,6 +16,7 @@ import importlib
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import sys
@@ -60,27 +61,31 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     from agent.repl.worker import Worker
 
-    for name in _WARM:
-        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # an init that ends needs no one to wait for it
-    _rehearse()
-    gc.collect()
-    gc.freeze()  # or the collector of each fork would touch, and so copy, all of it
+    msgspec.convert(msgspec.to_builtins(Plan([], "", False, 0, 0, 0, 0, 0)), Plan)  # what it prepares is there for all
+    landlock.seccomp_program(network=True)
     if _serve(control):
         Worker(Channel(socket.socket(fileno=_CHANNEL))).serve()
 
 
-def _rehearse() -> None:
-    """Do once what each fork would else do for the first time."""
-    msgspec.convert(msgspec.to_builtins(Plan([], "", False, 0, 0, 0, 0, 0)), Plan)
-    landlock.seccomp_program(network=True)
+def _warm_up(control: socket.socket, left: list[str]) -> None:
+    """Import what is `left` until a message waits: nobody waits for an import."""
+    if not left:
+        return
+    while left and not select.select([control], [], [], 0)[0]:
+        importlib.import_module(left.pop(0))
+    if not left:
+        gc.collect()
+    gc.freeze()  # or the collector of each fork would touch, and so copy, all of it
 
 
 def _serve(control: socket.socket) -> bool:
     """Fork for each message; False when the host hung up, True in a worker."""
     home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     title = _find_title()
+    left = list(_WARM)
     while True:
+        _warm_up(control, left)
         _, fds, _, _ = socket.recv_fds(control, 1, _DESCRIPTORS)
         if len(fds) != _DESCRIPTORS:
             return False
@@ -170,6 +175,10 @@ def _confine(plan: Plan) -> None:
     os.environ["PWD"] = plan.cwd
     landlock.give_up_capabilities()
     landlock.filter_calls(network=True)  # the namespace has no network; this is for the rest
+    _limit(plan)
+
+
+def _limit(plan: Plan) -> None:
     for limit, value in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_DATA, plan.memory_bytes),

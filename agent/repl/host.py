@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import signal
 import socket
 import subprocess
@@ -171,7 +172,7 @@ class Repl:
                     self.kill()
                     raise failed[0]
                 return msgspec.convert({**frame, "interrupted": limit.reached}, CellResult)
-            elif not limit.hold():
+            if not limit.hold():  # looked at with every frame: a flood of them leaves no pause
                 self.kill()
                 raise ReplDied(OVERRUN.format(timeout))
 
@@ -290,12 +291,16 @@ class Repl:
             signal.pidfd_send_signal(self._handle, signal.SIGINT)
             signal.pidfd_send_signal(self._handle, signal.SIGCONT)  # a cell may have stopped its own process
 
+    def _lives(self) -> bool:
+        """Say whether the worker itself, as far as it can be seen, has not ended."""
+        return self._handle is not None and not select.select([self._handle], [], [], 0.2)[0]
+
     def _died(self) -> ReplDied:
         if self._broken:
             self.kill()
             return ReplDied(f"{self._broken}; the REPL was ended")
         try:
-            code = self.process.wait(5.0)
+            code = self.process.wait(1.0 if self._lives() else 5.0)
         except subprocess.TimeoutExpired:
             self.kill()
             return ReplDied("something in the cell closed the REPL's own channel; the REPL was ended")

@@ -7,6 +7,7 @@ next ones: they also trace its frames, so that the very line which catches the e
 from __future__ import annotations
 
 import signal
+from _thread import get_ident
 from collections.abc import Callable
 from sys import _getframe as _frame
 from sys import settrace
@@ -29,16 +30,31 @@ class Interrupts:
 
     def __init__(self, exit_process: Callable[[int], Any]) -> None:
         self._open, self._count, self._exit = False, 0, exit_process
+        self._main, self._held, self._came = get_ident(), False, False
         _on_signal(_INT, _IGNORE)
         for number in _FATAL:
             _on_signal(number, self._other)
 
     def open(self) -> None:
         """Let signals through, whatever an earlier cell did to them."""
-        self._count = 0
+        self._count, self._held, self._came = 0, False, False
         _mask(_SETMASK, ())
         _on_signal(_INT, self._interrupt)
         self._open = True
+
+    def hold(self) -> None:
+        """Let none through to the main thread for a moment: half a frame on the channel could not be taken back."""
+        if get_ident() == self._main:
+            self._held = True
+
+    def release(self) -> None:
+        """Raise now what came in the meantime."""
+        if get_ident() != self._main:
+            return
+        self._held = False
+        if self._came:
+            self._came = False
+            raise KeyboardInterrupt
 
     def close(self) -> None:
         """Let none through, and stop the cell's timers and traces."""
@@ -56,6 +72,9 @@ class Interrupts:
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         if not self._open:
             return
+        if self._held:
+            self._came = True
+            return
         self._count += 1
         if self._count > 1:
             if not _in_cell(frame):
@@ -64,7 +83,7 @@ class Interrupts:
         raise KeyboardInterrupt
 
     def _other(self, number: int, frame: FrameType | None) -> None:
-        if self._open and _in_cell(frame):
+        if self._open and not self._held and _in_cell(frame):
             raise InterruptedError(f"the signal {_signal(number).name} reached the cell, which has no handler for it")
         if number in (signal.SIGTERM, signal.SIGHUP):
             self._exit(128 + number)

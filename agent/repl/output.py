@@ -144,6 +144,9 @@ class CapturedOutput:
     def begin(self, cap: int) -> None:
         """Start a new transcript of at most `cap` characters."""
         last = self._pipe
+        with suppress(OSError):
+            for fd in (1, 2):  # closed by an earlier cell, they would be taken for the ends of the new pipe
+                dup2(last.write_end, fd)
         try:
             self._pipe = self._open(cap)
         except OSError:  # the cells hold every descriptor there is

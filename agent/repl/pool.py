@@ -1,8 +1,8 @@
 """REPLs of one run: forked from a warm process where that works here, started one by one where it does not.
 
-`start` keeps the contract of `Launcher.launch`: the same view, limits and death. The fork server is tried once, with a REPL of
-its own, before anything depends on it; when it dies it is started again. Whatever a fork cannot give (a path that the server
-does not see, a layer other than bubblewrap) is launched the long way.
+`start` keeps the contract of `Launcher.launch`: the same view, limits and death. The first REPL is the fork server's trial: when
+it cannot be forked, it and all others are launched the long way; a server that dies later is started again. Whatever a fork
+cannot give (a path that the server does not see, a layer other than bubblewrap) is launched the long way too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from agent.errors import SandboxError
 from agent.repl import bubblewrap, interpreter
@@ -88,7 +86,7 @@ class ReplPool:
         self._spec, self._layer, self._roots, self._log = spec, layer, tuple(roots), log
         self._lock = threading.Lock()
         self._server: _Server | None = None
-        self._closed = False
+        self._closed = self._proven = False
         #: why REPLs are launched one by one; empty while they are forked
         self.reason = "" if layer.kind == "bubblewrap" else f"a {layer.kind} sandbox cannot be forked into"
 
@@ -107,13 +105,20 @@ class ReplPool:
             if server is None or plan is None:
                 break
             try:
-                return server.fork(plan, channel, log)
-            except _Refused:
+                process = server.fork(plan, channel, log)
+            except _Refused as error:
+                if not self._proven:
+                    self._give_up(server, error)
                 break
-            except (OSError, NoFrame):
-                if not server.ended():
-                    break
-                self._drop(server)
+            except (OSError, NoFrame) as error:
+                if not self._proven:
+                    self._give_up(server, error)
+                elif server.ended():
+                    self._drop(server)
+                    continue
+                break
+            self._proven = True
+            return process
         return launch_worker(launcher, channel, cwd, log)
 
     def close(self) -> None:
@@ -127,21 +132,16 @@ class ReplPool:
     def _ready_server(self) -> _Server | None:
         with self._lock:
             if self._server is None and not self.reason and not self._closed:
-                self._server = self._try_server()
+                try:
+                    self._server = _Server(self._spec, self._layer, self._roots, self._log)
+                except (OSError, SandboxError) as error:
+                    self.reason = str(error)
             return self._server
 
-    def _try_server(self) -> _Server | None:
-        """Start a server and have it fork a REPL once; notes the reason when that does not work."""
-        server = None
-        try:
-            server = _Server(self._spec, self._layer, self._roots, self._log)
-            server.try_once(self._roots[0])
-        except (OSError, NoFrame, SandboxError, IndexError, _Refused) as error:
-            self.reason = str(error) or type(error).__name__
-            if server is not None:
-                server.close()
-            return None
-        return server
+    def _give_up(self, server: _Server, error: Exception) -> None:
+        """Launch the long way from here on: the first REPL could not be forked, so none can."""
+        self.reason = f"no REPL can be forked here: {error} (see {self._log})"
+        self._drop(server)
 
     def _drop(self, server: _Server) -> None:
         with self._lock:
@@ -207,16 +207,6 @@ class _Server:
         except BaseException:
             ours.close()
             raise
-
-    def try_once(self, cwd: Path) -> None:
-        """Fork a REPL and end it; raises OSError or NoFrame when that does not work here."""
-        launcher = Launcher(msgspec.structs.replace(self._launcher.spec, writable=cwd), self._launcher.layer)
-        plan = self.plan(launcher, cwd)
-        if plan is None:
-            raise OSError(f"the fork server cannot show what {cwd} needs")
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            launcher.kill(self.fork(plan, theirs, Path(os.devnull)))
 
     def ended(self) -> bool:
         """Say whether the server is gone; waits a second for one that is about to be."""

@@ -10,12 +10,14 @@ import os
 import resource
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 _get_limit, _set_limit = resource.getrlimit, resource.setrlimit
 _chdir, _getcwd = os.chdir, os.getcwd
 _set_depth, _get_depth, _switch = sys.setrecursionlimit, sys.getrecursionlimit, sys.setswitchinterval
 _profile, _trace_threads, _profile_threads = sys.setprofile, threading.settrace, threading.setprofile
+_RESERVE = 16 << 20  # bytes that a cell cannot have: with none left, not even its MemoryError could be reported
 _LIMITS = {
     name: getattr(resource, name)
     for name in (
@@ -41,10 +43,13 @@ class ProcessState:
             (places, list(places)) for places in (sys.meta_path, sys.path_hooks, sys.path)
         ]
         self._limits = [(name, number, _get_limit(number)) for name, number in _LIMITS.items()]
+        self._reserve: bytearray | None = None
         self._depth = self._cell_depth = _get_depth()
 
     def prepare(self) -> None:
         """Make ready for a cell."""
+        with suppress(MemoryError):
+            self._reserve = bytearray(_RESERVE)
         try:
             _getcwd()
         except OSError:  # an earlier cell removed it
@@ -53,6 +58,7 @@ class ProcessState:
 
     def mend(self) -> None:
         """Put back what the REPL needs; raises RuntimeError when it cannot."""
+        self._reserve = None
         self._cell_depth = max(_get_depth(), self._depth)
         _set_depth(self._depth)  # or pickling a deep value would overrun the stack
         _switch(0.005)

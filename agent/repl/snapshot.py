@@ -69,6 +69,10 @@ class NamespaceWriter:
                 values[sha] = data
             if type(value) in (str, bytes, int, float):
                 fresh[name] = (value, sha, len(data))
+        for name, size in _unsendable(shas, values).items():
+            del shas[name]
+            fresh.pop(name, None)
+            lost[name] = f"{size >> 20} MB are too much to keep beside what else is in memory; write it to a file"
         self._unchanged = fresh
         return shas, values, lost
 
@@ -111,6 +115,23 @@ def _storable(namespace: dict[str, Any], skip: Collection[str], lost: dict[str, 
         else:
             names[name] = value
     return names
+
+
+def _unsendable(shas: dict[str, str], values: dict[str, bytes]) -> dict[str, int]:
+    """Take out the largest values until a message with the rest fits into the memory that is left; returns name -> size.
+
+    Tried before it is made: the encoder of messages does not survive a lack of memory.
+    """
+    dropped: dict[str, int] = {}
+    while values:
+        try:
+            bytearray(sum(map(len, values.values())) * 5 // 2)
+            break
+        except MemoryError:
+            sha = max(values, key=lambda sha: len(values[sha]))
+            size = len(values.pop(sha))
+            dropped |= dict.fromkeys([name for name in shas if shas[name] == sha], size)
+    return dropped
 
 
 def why(error: BaseException) -> str:

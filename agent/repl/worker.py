@@ -51,6 +51,7 @@ class Worker:
         self._pid = getpid()
         self._interrupts = Interrupts(_exit)
         self._process = ProcessState()
+        self._on = {op: getattr(self, f"on_{op}") for op in ("init", "run", "read", "withdraw", "snapshot", "restore")}
 
     def serve(self) -> None:
         """Answer the host's frames until it hangs up; what a cell has broken for good is told, and ends the process."""
@@ -58,7 +59,7 @@ class Worker:
         start_new_thread(self._read, ())
         while (frame := self.inbox.get()) is not None:
             try:
-                getattr(self, "on_" + frame["op"])(frame)
+                self._on[frame["op"]](frame)
             except OSError:
                 return  # the channel is closed
             except BaseException as error:
@@ -151,7 +152,11 @@ class Worker:
             self._next += 1
             number = self._next
             self._waiting[number] = waiting
-        self.channel.send(op="call", id=number, kind=kind, args=arguments)
+        self._interrupts.hold()
+        try:
+            self.channel.send(op="call", id=number, kind=kind, args=arguments)
+        finally:
+            self._interrupts.release()
         waiting.answered.acquire()
         if waiting.value is _HOST_GONE:
             raise ConnectionError(_HOST_GONE)

@@ -58,7 +58,7 @@ def figure(
         name=name,
         value=_short(value),
         unit=unit,
-        target=target,
+        target=None if target is None else _short(target),
         met=None if target is None else value <= target,
         min=_short(min(samples)),
         max=_short(max(samples)),
@@ -85,7 +85,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 def _row(made: Figure) -> tuple[str, ...]:
     unit = made.unit
-    factor = made.peer_value / made.value if made.peer_value and made.value else None
+    factor = made.peer_value / made.value if made.peer_value and made.value > 0 else None
     return (
         made.name,
         f"{made.value:g} {unit}",

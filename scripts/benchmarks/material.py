@@ -38,15 +38,17 @@ PATTERNS = {
     "no_literal": r"[aeiou]{8}",
     "no_match": r"20[12]\d-02-29",
 }
-_SEARCHES = """import time, json
-times = {{}}
-for name, pattern in {patterns}.items():
-    for n in range({runs} + 1):
-        began = time.perf_counter()
-        lines = [match.line for match in context.search(pattern, limit=10**9)]
-        if n:
-            times.setdefault(name, []).append(time.perf_counter() - began)
-""" + drive.SEND.format("json.dumps(times)")
+_SEARCH = """import time, json
+began = time.perf_counter()
+lines = [match.line for match in context.search({pattern!r}, limit=10**9)]
+""" + drive.SEND.format("json.dumps([time.perf_counter() - began, len(lines)])")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What one search took, in seconds, and how many matches it found."""
+
+    seconds: float
+    matches: int
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -111,22 +113,21 @@ def _one_line(folder: Path) -> Path:
     return file
 
 
-def searches(folder: Path, file: Path, runs: int) -> dict[str, list[float]]:
-    """Return the seconds that each of `PATTERNS` takes in a cell, all matches with their lines."""
-    code = _SEARCHES.format(patterns=PATTERNS, runs=runs)
-    with drive.completions(folder, [{"reply": drive.cell(code)}]) as once:
-        found: dict[str, list[float]] = json.loads(once(file).answer)
-    return found
+def search(folder: Path, file: Path, pattern: str, runs: int, ripgrep: str) -> tuple[list[Found], list[Found]]:
+    """Search in a cell and by ripgrep (a path, or empty for without), in turns; both give all matches with their lines."""
+    ours, theirs = [], []
+    with drive.completions(folder, [{"reply": drive.cell(_SEARCH.format(pattern=pattern)), "forever": True}]) as once:
+        for _ in range(runs + 1):
+            ours.append(Found(*json.loads(once(file).answer)))
+            if ripgrep:
+                theirs.append(_ripgrep(ripgrep, pattern, file))
+    return ours[1:], theirs[1:]
 
 
-def ripgrep(program: str, pattern: str, file: Path, runs: int) -> list[float]:
-    """Return the seconds that ripgrep takes for the same: all matches with their lines, on a pipe."""
-    times = []
-    for _ in range(runs + 1):
-        began = time.perf_counter()
-        subprocess.run([program, "-n", "-o", "--no-config", "-e", pattern, str(file)], capture_output=True)
-        times.append(time.perf_counter() - began)
-    return times[1:]
+def _ripgrep(program: str, pattern: str, file: Path) -> Found:
+    began = time.perf_counter()
+    done = subprocess.run([program, "-n", "-o", "--no-config", "-e", pattern, str(file)], capture_output=True)
+    return Found(time.perf_counter() - began, done.stdout.count(b"\n"))
 
 
 def _block(number: int) -> bytes:

@@ -21,7 +21,7 @@ def a_fold(first: int, last: int, summary: str = "found things") -> FoldRecord:
 
 
 def material(**fields: object) -> Material:
-    return Material(**{"depth": 0, "goal": "Find the answer.", "step": 7, "steps": [a_step(5), a_step(6)], **fields})  # type: ignore[arg-type]
+    return Material(**{"system": "Rules.", "goal": "Find the answer.", "step": 7, "steps": [a_step(5), a_step(6)], **fields})  # type: ignore[arg-type]
 
 
 def test_order_is_system_task_history_environment_steps_state() -> None:
@@ -64,6 +64,9 @@ texts = st.one_of(
     goal=texts,
     roadmap=texts,
     environment=texts,
+    short=texts,
+    tools=st.lists(texts, max_size=3),
+    system=st.sampled_from([prompt("root"), "Rules. " * 5000]),
     steps=st.lists(st.tuples(texts, texts), min_size=0, max_size=15),
     folds=st.lists(texts, max_size=25),
     events=st.lists(texts, max_size=3),
@@ -73,6 +76,9 @@ def test_the_bound_holds_for_anything(
     goal: str,
     roadmap: str,
     environment: str,
+    short: str,
+    tools: list[str],
+    system: str,
     steps: list[tuple[str, str]],
     folds: list[str],
     events: list[str],
@@ -80,14 +86,16 @@ def test_the_bound_holds_for_anything(
 ) -> None:
     made = assemble(
         Material(
-            0,
-            goal,
-            99,
-            [a_step(n + 50, r, o) for n, (r, o) in enumerate(steps)],
-            [a_fold(n, n, s) for n, s in enumerate(folds)],
-            roadmap,
-            environment,
-            events,
+            system=system,
+            goal=goal,
+            step=99,
+            steps=[a_step(n + 50, r, o) for n, (r, o) in enumerate(steps)],
+            folds=[a_fold(n, n, s) for n, s in enumerate(folds)],
+            roadmap=roadmap,
+            material=short,
+            tools=tools,
+            environment=environment,
+            events=events,
         ),
         bound,
     )
@@ -104,8 +112,16 @@ def test_cut_keeps_both_ends_and_the_bound() -> None:
 
 
 def test_system_prompts_are_small() -> None:
-    assert count_tokens(prompt("root")) <= 1000
-    assert count_tokens(prompt("child")) <= 500
+    sizes = {"root": 1000, "ask": 600, "child": 400, "plain": 60, "last_words": 60, "fold": 100, "progress": 80}
+    for role, most in sizes.items():
+        assert 0 < count_tokens(prompt(role)) <= most, role
+
+
+def test_a_short_context_and_the_tools_are_shown() -> None:
+    made = assemble(material(material="The key is 42.", tools=["`weather(city)`: the weather there"]), 8000)
+    first = made.messages[1].content
+    assert "<context>\nThe key is 42.\n</context>" in first and "`weather(city)`" in first
+    assert "<context>" not in assemble(material(), 8000).messages[1].content
 
 
 def test_messages_are_plain_records() -> None:

@@ -42,11 +42,7 @@ def from_prose(number):
     """Weigh shapes in the best sentences, the readings and the votes; return a candidate or None, and the readings."""
     kind = asked[number]["kind"]
     enough = 0.9 if kind in ("default", "base", "raise", "value") else ENOUGH  # code would have said it
-    items = [item for item in passages(number) if item["score"] >= enough]
-    if asking:  # in a gigabyte something always looks alike: the two rarest words have to be there
-        rarest = sorted(asked[number]["terms"], key=lambda term: -idf[term])[:2]
-        bags = [{stem(word) for word in WORD.findall(f"{item['doc']} {item['around']}".replace("_", " "))} for item in items]
-        items = [item for item, bag in zip(items, bags, strict=True) if bag.issuperset(rarest)]
+    items = telling(number, [item for item in passages(number) if item["score"] >= enough])
     readings = read(number, items[:4])
     trust = 0.3 if asked[number]["firm"] else 0.5  # a small model mixes up years and numbers
     pool = []

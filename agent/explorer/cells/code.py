@@ -9,7 +9,8 @@ def defined(name, number):
     code = [doc for doc in holders[last] if doc.endswith((".py", ".pyi"))]
     docs = {hit.doc.name: 1 for hit in context.search(head, docs=code, limit=2000)}
     order = sorted(
-        docs, key=lambda d: (-path_fit(d, [name]), is_test(d), d.endswith(".pyi"), d not in ranked[number], d.count("/"), d)
+        docs,
+        key=lambda d: (-path_fit(d, [name]), is_test(d), d.endswith(".pyi"), d not in ranked[number], d.count("/"), d),
     )
     found = []
     for doc in order[:6]:

@@ -12,7 +12,9 @@ def weighed(number):
     if aims[number]["intent"] == "does" and aims[number]["about"]:
         yield purpose(number)
     code = [item for item in from_code(number) if item["score"] > -1]
-    lines = from_lines(number) if asked[number]["kind"] in ("value", "where", "number", "what", "default", "when") else []
+    lines = (
+        from_lines(number) if asked[number]["kind"] in ("value", "where", "number", "what", "default", "when") else []
+    )
     yield sorted(code + lines, key=lambda c: -c["score"]) if code else lines
     best, _ = from_prose(number)
     yield [best] if best else []
@@ -35,7 +37,7 @@ def cited(doc, lines):
 
 def conclude(number):
     """Say the answer with the lines that it rests on, or that it is not there and what was looked at."""
-    question, aim = questions[number - 1], aims[number]
+    aim = aims[number]
     scope = len(texts if aim["scope"] is None else aim["scope"])
     if aim["intent"] in ("count", "edge", "holds") and aim["about"]:
         found = counted(number)

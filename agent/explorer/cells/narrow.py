@@ -1,16 +1,3 @@
-def holding(number, name):
-    """Where the last part of a name stands: in the module that the name spells, when it is there, else anywhere."""
-    last, scope = name.rpartition(".")[2], aims[number]["scope"]
-    home = homes(name, texts) if scope is None else []
-    for docs in (home, scope) if home else (scope,):
-        found, total, _ = hits(rf"\b{re.escape(last)}\b", docs, 20 * FEW)
-        idf[last] = math.log(1 + len(texts) / (len(found) + 0.5))
-        if found:
-            break
-    holders[last] = list(found)
-    return last, found
-
-
 def narrow_down(number):
     """Rank the documents in which the question's names and rare terms meet; return them with the windows to read."""
     parts, scope = asked[number], aims[number]["scope"]
@@ -20,13 +7,20 @@ def narrow_down(number):
             where.setdefault(doc, {})[last] = lines
     fits = [doc for name in parts["names"] for doc in homes(name, texts)]
     inside = list(dict.fromkeys([*where, *fits]))[:3000] if where else scope
+    firm = {stem(word) for word in parts["firm"]}
     patterns = {bit: rf"\b{re.escape(bit)}\b" for bit in bits}
-    patterns |= {term: spelled(term, parts) for term in sorted(parts["terms"], key=len, reverse=True) if term not in bits}
+    patterns |= {
+        term: spelled(term, parts)
+        for term in sorted(parts["terms"], key=lambda term: (term not in firm, -len(term)))
+        if term not in bits
+    }
     rare = 0
     for term in list(patterns)[len(bits) : len(bits) + PASSES]:
         found, total, full = hits(patterns[term], inside)
         spread = len(texts) if inside is None else len(inside)
         rare += not full and bool(found)
+        if term in firm and not found and inside is scope:
+            return [], []  # a proper name or number that stands nowhere: no passage can answer
         idf[term] = math.log(1 + spread / (max(len(found), total / 4 * full) + 0.5))
         holders.setdefault(term, list(found))
         common += [term] if full else []
@@ -42,7 +36,7 @@ def narrow_down(number):
             for doc, lines in found.items():
                 where.setdefault(doc, {}).setdefault(common[0], []).extend(lines)
     named = {term for term in parts["terms"] + bits if len(term) > 2}
-    for doc in texts if scope is None else scope:  # a document's name speaks for it too
+    for doc in () if bits else texts if scope is None else scope:  # a document's name speaks for it too
         base = doc.rpartition("/")[2]
         if any(term in base.lower() for term in named) and named & name_bag(base):
             where.setdefault(doc, {})
@@ -54,6 +48,7 @@ def narrow_down(number):
         bag = name_bag(doc)
         best = meet(where[doc], weights)
         score = best[0] + 4.0 * path_fit(doc, parts["names"]) + 0.6 * sum(weights[term] for term in bag & set(weights))
+        score += 2 * max(weights.values(), default=0) * about(doc, parts)
         return score * (0.3 if is_test(doc) else 1), best
 
     scores = {doc: value(doc) for doc in where}

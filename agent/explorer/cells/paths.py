@@ -21,15 +21,4 @@ def is_module(name):
     return any(path_parts(doc)[-len(dotted) :] == dotted for doc in code)
 
 
-def homes(name, docs):
-    """The documents that a dotted name's module or package can mean: its file, or any below its folder."""
-    head = name.split(".")[0]
-    near = [doc for doc in docs if "." in name and head in doc]
-    return [doc for doc in near if path_fit(doc, [name]) or f"/{head}/" in f"/{doc}"]
-
-
-def is_test(name):
-    return any(part in ("test", "tests", "testing") or part.startswith("test_") for part in name.split("/"))
-
-
 print("NEXT:", "windows" if asking else "count")

@@ -19,7 +19,7 @@ def passages(number, keep=6):
         cut = sentences(context[name], top, end)
         bags = [{stem(word) for word in WORD.findall(item[2])} for item in cut]
         bonus = 0.3 * bool(home or path_fit(name, parts["names"])) - 0.01 * place - 0.3 * is_test(name)
-        bonus += 0.15 * bool(regions and name_bag(name.rpartition("/")[2]) & set(parts["terms"]))
+        bonus += 0.25 * bool(regions and about(name, parts))
         for at, (first, last, text, heading) in enumerate(cut):
             if len(text) >= 600 or not bags[at] & set(parts["terms"]):
                 continue
@@ -32,6 +32,14 @@ def passages(number, keep=6):
             where = {"score": score, "doc": name, "first": first, "last": last}
             scored.append({**where, "text": text, "around": around, "after": after})
     return sorted(scored, key=lambda p: (-p["score"], p["doc"], p["first"]))[:keep]
+
+
+def telling(number, items):
+    """In a gigabyte something always looks alike: the two rarest words have to stand in or around a sentence."""
+    there = [term for term in asked[number]["terms"] if asking and holders.get(term)]
+    rarest = sorted(there, key=lambda term: -idf[term])[:2]
+    bags = [{stem(word) for word in WORD.findall(f"{i['doc']} {i['around']}".replace("_", " "))} for i in items]
+    return [item for item, bag in zip(items, bags, strict=True) if bag.issuperset(rarest)]
 
 
 print("NEXT: shapes")

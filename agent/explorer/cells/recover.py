@@ -4,17 +4,19 @@ stages = {
     "words": "WORD STOP IRREGULAR ENDS stem re",
     "analyse": "KINDS analyse asked",
     "intent": "INTENTS FOLDED places intend aims",
-    "paths": "path_parts path_fit is_module is_test homes",
-    "windows": "math FEW PASSES NEAR name_bag spelled hits meet offsets",
-    "narrow": "holding narrow_down holders idf ranked regions",
+    "paths": "path_parts path_fit is_module is_test",
+    "windows": "math GENERIC FEW PASSES NEAR name_bag about spelled hits meet offsets",
+    "holding": "homes holding",
+    "narrow": "narrow_down holders idf ranked regions",
     "count": "math Counter count_terms rank holders idf ranked regions",
     "code": "ast defined walk named source candidate",
     "signatures": "defaults raised",
     "extract": "constant header things from_code region",
     "tally": "aimed batches tally counted",
-    "stated": "DEFINES value_of from_lines purpose",
+    "stated": "DEFINES value_of from_lines",
+    "purpose": "purpose",
     "sentences": "BREAK LEAD SENTENCE sentences",
-    "prose": "weigh passages",
+    "prose": "weigh passages telling",
     "shapes": "MONTH NAME EDGE SHAPES options",
     "runs": "field fresh_runs",
     "ask": "ENOUGH read vote shaped from_prose",
@@ -22,7 +24,7 @@ stages = {
     "decide": "look settle",
 }
 asking = globals().get("asking", False)
-for name in ("count", "decide") if asking else ("intent", "windows", "narrow", "tally", "stated"):
+for name in ("count", "decide") if asking else ("intent", "windows", "holding", "narrow", "tally", "stated", "purpose"):
     del stages[name]
 there = sorted(globals())
 stage = next((name for name, needs in stages.items() if not set(needs.split()) <= set(there)), "")

@@ -1,7 +1,8 @@
 # What other languages than Python state in a line: definitions, settings, rows with a key, and what a manual is about.
 DEFINES = (
     r"^[ \t]*#[ \t]*define[ \t]+{n}\b(?!\().*",
-    r"^[ \t]*(?:(?:typedef|static|extern|inline|export|public)[ \t]+)*(?:struct|union|enum|class|interface|type|sub|function|func|fn|def)[ \t]+{n}\b.*",
+    r"^[ \t]*(?:(?:typedef|static|extern|inline|export|public)[ \t]+)*"
+    r"(?:struct|union|enum|class|interface|type|sub|function|func|fn|def)[ \t]+{n}\b.*",
     r"^[ \t]*#[ \t]*define[ \t]+{n}\(.*",
     r"^[ \t]*(?:(?:export|local|my|our|set|let|const|var|static|readonly)[ \t]+)*[$@%]?{n}[ \t]*[:=](?!=).*",
     r"^[ \t]*[\"']{n}[\"'][ \t]*(?::|=>).*",
@@ -23,13 +24,17 @@ def from_lines(number):
     for name in things(number):
         last = name.rpartition(".")[2]
         for place, form in enumerate(DEFINES):
-            for match in context.search(form.replace("{n}", re.escape(last)), limit=200, docs=holders.get(last, [])[:2000]):
+            for match in context.search(
+                form.replace("{n}", re.escape(last)), limit=200, docs=holders.get(last, [])[:2000]
+            ):
                 doc, row = match.doc.name, match.text.strip()
                 if doc.endswith((".py", ".pyi")) and place:
                     continue  # that is read as code
                 bag = {stem(word) for word in WORD.findall(doc.replace("_", " ").replace("/", " ") + " " + row)}
                 cover = sum(idf[term] for term in parts["terms"] if term in bag)
-                score = 3 - place / 2 + cover / 4 + path_fit(doc, parts["names"]) - 2 * is_test(doc) - doc.count("/") / 20
+                score = (
+                    3 - place / 2 + cover / 4 + path_fit(doc, parts["names"]) - 2 * is_test(doc) - doc.count("/") / 20
+                )
                 answer = doc if parts["kind"] == "where" else value_of(row, last)
                 if answer and answer != last and len(answer) < 200:
                     out.append(candidate(answer, doc, [match.line], score, "a line that states it"))
@@ -38,34 +43,4 @@ def from_lines(number):
     return sorted(out, key=lambda c: (-c["score"], c["doc"], c["lines"]))[:8]
 
 
-def purpose(number):
-    """What a thing is for: the first sentence of its docstring, or the NAME line of its manual page."""
-    question, name, out = questions[number - 1], aims[number]["about"].strip("()"), []
-    module = 3 * bool(re.search(r"\b(module|package)\b", question, re.I))
-    if re.fullmatch(r"[A-Za-z_][\w.]*", name):
-        for fit, doc, node, _ in defined(name, number)[:8] if name.rpartition(".")[2] in holders else ():
-            said = ast.get_docstring(node, clean=False) if hasattr(node, "body") else None
-            if said and said.strip():
-                lead = re.split(r"(?<=[.!?])\s|\n\s*\n", said.strip(), maxsplit=1)[0]
-                first = node.body[0].lineno + said[: said.find(lead)].count("\n")
-                lines = range(first, first + lead.count("\n") + 1)
-                out.append(candidate(plain(lead), doc, lines, fit, "docstring"))
-    for doc in (doc for doc in texts if name.rpartition(".")[2] in doc):
-        base = doc.rpartition("/")[2]
-        if base == name or (base.rpartition(".")[0] == name and not base.endswith((".h", ".json", ".html"))):
-            for match in context.search(rf"^(?:\.Nd )?.*\b{re.escape(name)}\b.* (?:\\?-|\\\(em|—)+ .*|^\.Nd .*", limit=1, docs=[doc]):
-                said = re.sub(r"^.*? (?:\\?-|\\\(em|—)+ |^\.Nd ", "", match.text)
-                score = 1 + 2 * bool(re.search(r"\b(command|program|tool)\b", question, re.I)) + ("/man" in f"/{doc}") + (not doc.count("/") > 3) / 2
-                out.append(candidate(said, doc, [match.line], score, "the manual's NAME"))
-        dotted = path_parts(doc)[-name.count(".") - 1 :]
-        if dotted == name.split(".") and doc.endswith(".py"):
-            rows = context[doc].lines(1, 60)
-            for at, row in enumerate(rows, 1):
-                hit = re.match(r"\s*[rRuU]?(?:\"\"\"|''')\s*(\S.*?)(?:\"\"\"|''')?$", row)
-                if hit:
-                    out.append(candidate(hit[1], doc, [at], 1.5 + module - doc.count("/") / 5 - is_test(doc), "the module's docstring"))
-                    break
-    return sorted(out, key=lambda c: (-c["score"], c["doc"].count("/"), c["doc"], c["lines"]))[:8]
-
-
-print("NEXT: sentences")
+print("NEXT: purpose")

@@ -1,13 +1,14 @@
-import re
-
 questions = []
 asking = False  # one question, answered in words that cite lines; else a list of them, answered in report.md
 
 # question number -> what was found, with its evidence: report.md is rendered from this; kept when this cell is run again
 findings = globals().get("findings", {})
 failures = globals().get("failures", {})  # what went wrong how often, so that nothing is tried for ever
-if not hasattr(context, "search"):  # text given inline: put in the scratch folder, it has lines and can be searched
+if isinstance(
+    context, (str, list, dict)
+):  # text given inline: put in the scratch folder, it has lines and can be searched
     import pathlib
+    import re
 
     from agent.context import open_refs
 

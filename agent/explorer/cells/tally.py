@@ -38,7 +38,9 @@ def counted(number):
         return None
     what = f'"{aim["about"]}"' + (" in any case" if aim["folded"] else "")
     place = "all documents" if aim["scope"] is None else f"{len(aim['scope'])} documents asked about"
-    numbers = f"{seen['hits']} occurrences of {what} on {seen['lines']} lines in {len(seen['files'])} documents (of {place})"
+    numbers = (
+        f"{seen['hits']} occurrences of {what} on {seen['lines']} lines in {len(seen['files'])} documents (of {place})"
+    )
     spots = list(dict.fromkeys([seen["first"], seen["last"]]))
     if aim["intent"] == "count":
         unit = re.search(r"\bhow (?:many|often)\s+(?:\w+\s+)?(\w+)?", question, re.I)
@@ -46,11 +48,19 @@ def counted(number):
         unit = unit[0].lower() if unit else "hit"
         number_of = {"line": seen["lines"], "hit": seen["hits"]}.get(unit, len(seen["files"]))
         called = {"hit": "occurrences", "line": "lines"}.get(unit, "documents")
-        return {"answer": f"{number_of} {called}", "spots": spots, "how": f"counted by search: {numbers}; the first and the last"}
+        return {
+            "answer": f"{number_of} {called}",
+            "spots": spots,
+            "how": f"counted by search: {numbers}; the first and the last",
+        }
     if aim["intent"] == "edge":
         end = "last" if re.search(r"\blast\b", question, re.I) else "first"
         spot = seen[end]
-        return {"answer": f"{spot[0]}, line {spot[1]}", "spots": [spot], "how": f"the {end} one in the documents' order; {numbers}"}
+        return {
+            "answer": f"{spot[0]}, line {spot[1]}",
+            "spots": [spot],
+            "how": f"the {end} one in the documents' order; {numbers}",
+        }
     best = sorted(seen["files"], key=lambda doc: (is_test(doc), -seen["files"][doc], doc.count("/"), doc))
     spots = [(doc, context.search(aimed(aim), aim["folded"], 1, [doc])[0].line) for doc in best[:5]]
     more = f" and {len(best) - 5} more" if len(best) > 5 else ""

@@ -1,6 +1,7 @@
 # Gigabytes are never read: rare words are searched for, and only the places where several of them meet are looked at.
-import math
 
+GENERIC = {"base", "class", "constant", "default", "defin", "document", "error", "exception", "file", "function"}
+GENERIC |= {"inherit", "lin", "modul", "number", "parameter", "rais", "valu"}  # words of a question, not of its matter
 FEW, PASSES, NEAR = 3000, 8, 3  # hits that make a term common; passes over everything; lines around a hit
 
 
@@ -11,12 +12,21 @@ def spelled(term, parts):
     while not all(form.startswith(root) for form in forms):
         root = root[:-1]
     if len(root) < 4:
-        return r"\b(?:" + "|".join(f"[{form[0].upper()}{form[0]}]{re.escape(form[1:])}" for form in dict.fromkeys(forms)) + r")\b"
+        return (
+            r"\b(?:"
+            + "|".join(f"[{form[0].upper()}{form[0]}]{re.escape(form[1:])}" for form in dict.fromkeys(forms))
+            + r")\b"
+        )
     return rf"\b[{root[0].upper()}{root[0]}]{re.escape(root[1:])}"
 
 
 def name_bag(doc):
     return {stem(word) for word in WORD.findall(doc.replace("_", " "))}
+
+
+def about(doc, parts):
+    """True for a document that is named by a word of the question, as `grep.1` is by grep."""
+    return stem(doc.rpartition("/")[2].partition(".")[0]) in set(parts["terms"]) - GENERIC
 
 
 def hits(pattern, docs=None, limit=FEW):
@@ -25,7 +35,7 @@ def hits(pattern, docs=None, limit=FEW):
     for match in context.search(pattern, limit=limit, docs=docs):
         seen, place = seen + 1, match.doc.name
         found.setdefault(place, []).append(match.line)
-    share = (offsets[place] + 1) / len(texts) if docs is None and seen >= limit else 1.0
+    share = offsets[place] / passed if docs is None and seen >= limit else 1.0
     return found, seen / share, seen >= limit
 
 
@@ -41,5 +51,9 @@ def meet(lines_of, weights):
     return best
 
 
-offsets = {name: at for at, name in enumerate(texts)}
-print("NEXT: narrow")
+offsets, passed = {}, 0  # bytes before a document's end, to say how far a search came
+for doc in context:
+    if doc.kind == "text":
+        passed += doc.size
+        offsets[doc.name] = passed
+print("NEXT: holding")

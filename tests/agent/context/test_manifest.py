@@ -64,7 +64,7 @@ def test_binary_files_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "e").write_bytes(b"")
     manifest = build_manifest([ContextSource(str(tmp_path))])
     assert {doc.name: doc.kind for doc in manifest.docs} == {
-        "a.pdf": "binary", "b.bin": "binary", "c.txt": "text", "d.log": "text", "e": "text",
+        "a.pdf": "pdf", "b.bin": "binary", "c.txt": "text", "d.log": "text", "e": "text",
     }  # fmt: skip
 
 

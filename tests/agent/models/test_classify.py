@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 
+import aiohttp
 import httpx
 import pytest
 
@@ -21,6 +22,7 @@ from agent.models.base import ModelSpec
 from agent.models.classify import classify, clean
 
 SPEC = ModelSpec("openai/gpt-5")
+KEY = aiohttp.client_reqrep.ConnectionKey("localhost", 80, False, True, None, None, None)
 
 
 class InternalServerError(Exception):
@@ -58,6 +60,14 @@ def hidden(cause: BaseException) -> InternalServerError:
         (httpx.RemoteProtocolError("peer closed connection"), Ambiguous),
         (ConnectionResetError(104, "reset"), Ambiguous),
         (httpx.UnsupportedProtocol("no scheme"), RequestRejected),
+        (aiohttp.ClientConnectorError(KEY, OSError(113, "no route to host")), NotExecuted),
+        (aiohttp.ConnectionTimeoutError("connecting"), NotExecuted),
+        (aiohttp.ServerDisconnectedError(), Ambiguous),
+        (aiohttp.ClientPayloadError("not enough data"), Ambiguous),
+        (aiohttp.ClientOSError(32, "broken pipe"), Ambiguous),
+        (aiohttp.SocketTimeoutError("reading"), Ambiguous),
+        (TimeoutError(), Ambiguous),
+        (aiohttp.InvalidURL("::"), RequestRejected),
     ],
 )
 def test_the_cause_decides_not_the_class_it_came_in(cause: Exception, kind: type[ProviderError]) -> None:
@@ -72,9 +82,16 @@ def test_an_untrusted_certificate_is_not_tried_again() -> None:
     assert "SSL_CERT_FILE" in found.hint
 
 
-@pytest.mark.parametrize("cause", [TypeError("unexpected keyword"), KeyError("choices"), RuntimeError("boom")])
+@pytest.mark.parametrize(
+    "cause", [TypeError("unexpected keyword"), KeyError("choices"), RuntimeError("boom"), UserWarning("no")]
+)
 def test_what_is_not_known_fails_loudly_and_is_not_repeated(cause: Exception) -> None:
-    for error in (cause, hidden(cause)):
+    class OpenAIError(Exception):
+        """litellm's own class in between, with the same made-up status."""
+
+    between = OpenAIError("boom")
+    between.__cause__ = cause
+    for error in (cause, hidden(cause), hidden(between)):
         found = classify(error, SPEC)
         assert type(found) is ProviderError
         assert not found.retryable

@@ -246,6 +246,22 @@ def test_siblings_cannot_meet(house: House) -> None:
     assert run(two, tried).output == "\n"
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="the kernel does not limit root's processes")
+def test_a_fork_bomb_is_limited_and_harms_no_sibling(house: House) -> None:
+    code = """
+    import os
+    made = 0
+    try:
+        while made < 2000:
+            if os.fork() == 0: os.read(os.pipe()[0], 1)
+            made += 1
+    except OSError:
+        print(made)
+    """
+    assert 100 < int(run(house.child("one"), code).output) <= house.spec.processes
+    assert run(house.child("two"), "import os\nprint(os.system('true'))").output == "0\n"
+
+
 def test_memory_is_limited(house: House) -> None:
     assert "MemoryError" in run(house.root(), "bytearray(1 << 30)").output
 
