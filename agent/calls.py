@@ -21,6 +21,7 @@ from agent.budget import Budget
 from agent.callbook import CallBook, Started, shared
 from agent.errors import Ambiguous, BudgetSpent, ProviderError, RequestRejected, Stopped
 from agent.models.base import ModelSpec
+from agent.models.costmap import most_cost
 from agent.models.retry import next_delay
 from agent.runtime import Runtime
 from agent.slots import FairSlots
@@ -188,9 +189,7 @@ class CallBroker:
     def _reserve(self, record: CallRecord, asked: Asked, budget: Budget) -> None:
         prompt = sum(upper_bound(m.content) for m in asked.request.messages)
         out = asked.request.max_tokens or DEFAULT_MAX_TOKENS
-        price = asked.spec.price or {}
-        usd = (prompt * price.get("input", 0.0) + out * price.get("output", 0.0)) / 1e6
-        budget.reserve(record.id, usd, prompt + out)
+        budget.reserve(record.id, most_cost(asked.spec, prompt, out), prompt + out)
 
     async def _finish(
         self,
@@ -220,3 +219,4 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()  # a provider's session on this loop is closed by its generator

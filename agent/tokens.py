@@ -12,13 +12,22 @@ import re
 from functools import lru_cache
 
 _MOST_CHARS = 17  # characters that one counted token can stand for: sixteen of white space and a lone one beside it
+_REMEMBERED = 65_536  # characters up to which a text's count is kept; larger ones would be kept alive with it
 _COUNTED = 16_384  # characters up to which a text is counted exactly for a reservation
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|[ \t]{2,}|\n+|[^\sA-Za-z0-9]", re.ASCII)
 
 
-@lru_cache(maxsize=1024)  # the rules, the task, folds and kept steps come again in every prompt
 def count_tokens(text: str) -> int:
     """Return an upper estimate of the tokens in `text`."""
+    return _counted(text) if len(text) <= _REMEMBERED else _count(text)
+
+
+@lru_cache(maxsize=1024)  # the rules, the task, folds and kept steps come again in every prompt
+def _counted(text: str) -> int:
+    return _count(text)
+
+
+def _count(text: str) -> int:
     total = 0.0
     for piece in _PIECES.findall(text):
         first = piece[0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -23,7 +22,6 @@ class Entry(msgspec.Struct, frozen=True):
     max_input_tokens: float | str | None = None
     input_cost_per_token: float | str | None = None
     output_cost_per_token: float | str | None = None
-    cache_read_input_token_cost: float | str | None = None
     litellm_provider: str | None = None
 
 
@@ -44,18 +42,14 @@ def cost_at(price: dict[str, float], tokens_in: int, tokens_out: int) -> float:
     return (tokens_in * price.get("input", 0.0) + tokens_out * price.get("output", 0.0)) / 1e6
 
 
-def known_cost(model: str, usage: Any) -> float | None:
-    """Return the cost in USD of a call with this `usage`, in the OpenAI format; None for an unknown price."""
-    entry = find_entry(model)
-    if entry is None or not isinstance(usage, dict):
-        return None
-    read, write, again = entry.input_cost_per_token, entry.output_cost_per_token, entry.cache_read_input_token_cost
-    if not isinstance(read, (int, float)) or not isinstance(write, (int, float)):
-        return None
-    tokens_in, tokens_out = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    cached = min(tokens_in, int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0))
-    kept = again if isinstance(again, (int, float)) else read
-    return (tokens_in - cached) * read + cached * kept + tokens_out * write
+def most_cost(spec: ModelSpec, tokens_in: int, tokens_out: int) -> float:
+    """Return what a call of this size costs at most, in USD, for a reservation; 0 where nobody knows the price."""
+    if spec.price:
+        return cost_at(spec.price, tokens_in, tokens_out)
+    entry = find_entry(spec.model)
+    prices = (entry.input_cost_per_token, entry.output_cost_per_token) if entry is not None else (None, None)
+    read, write = (price if isinstance(price, (int, float)) else 0.0 for price in prices)
+    return tokens_in * read + tokens_out * write
 
 
 def find_entry(model: str) -> Entry | None:

@@ -43,10 +43,6 @@ def open_model(spec: ModelSpec, task_dir: Path) -> Model:
         return LocalModel(spec, task_dir)
     if spec.model.split("/")[0] in ("offline", "local"):
         raise UsageError(f"unknown model {spec.model!r}{_suggestion(spec.model)}", f"known are {', '.join(OWN_NAMES)}")
-    from agent.models.endpoint import Endpoint, is_endpoint
-
-    if is_endpoint(spec):
-        return Endpoint(spec)
     from agent.models.litellm_model import LitellmModel
 
     return LitellmModel(spec)

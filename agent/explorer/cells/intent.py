@@ -36,10 +36,8 @@ def intend(number):
     more = re.findall(
         r"\b[A-Z][A-Z0-9]{3,}\b|\b[A-Z]{2,}[a-z]\w*\b|\b\w+(?=\(\))", re.sub(r"`[^`]+`|\"[^\"]+\"", " ", question)
     )
+    more += re.findall(r"`(?:struct|union|enum|class|def|function|sub) +(\w+)`", question)
     parts["names"] = [name for name in dict.fromkeys(parts["names"] + more) if name not in inside]
-    parts["names"] = [
-        re.sub(r"^(struct|union|enum|class|def|function|sub|typedef|module) +", "", n) for n in parts["names"]
-    ]
     quoted = [a or b for a, b in re.findall(r"`([^`]+)`|\"([^\"]+)\"", question)]
     quoted = [text for text in quoted if text not in inside]
     intent = next((name for name, pattern in INTENTS if re.search(pattern, question, re.I)), "")

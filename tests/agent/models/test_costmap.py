@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from agent.models.base import ModelSpec
-from agent.models.costmap import context_window, cost_at, known_cost
+from agent.models.costmap import context_window, cost_at, most_cost
 
 
 @pytest.mark.parametrize("model", ["openai/gpt-4o-mini", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-flash"])
@@ -16,18 +16,12 @@ def test_a_known_model_has_a_window_and_a_price(model: str) -> None:
     window = context_window(ModelSpec(model))
     assert window is not None
     assert 100_000 <= window <= 10_000_000
-    cost = known_cost(model, {"prompt_tokens": 1_000_000, "completion_tokens": 1_000_000})
-    assert cost is not None
-    assert 0.1 < cost < 1000
+    assert 0.1 < most_cost(ModelSpec(model), 1_000_000, 1_000_000) < 1000
 
 
-def test_what_was_cached_at_the_provider_costs_less() -> None:
-    whole = {"prompt_tokens": 10_000, "completion_tokens": 10}
-    cached = {**whole, "prompt_tokens_details": {"cached_tokens": 8_000}}
-    full, less = known_cost("openai/gpt-4o-mini", whole), known_cost("openai/gpt-4o-mini", cached)
-    assert full is not None
-    assert less is not None
-    assert 0 < less < full
+def test_the_task_s_own_price_comes_first() -> None:
+    priced = ModelSpec("openai/gpt-4o-mini", price={"input": 2.0, "output": 20.0})
+    assert most_cost(priced, 1_000_000, 100_000) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +29,7 @@ def test_what_was_cached_at_the_provider_costs_less() -> None:
 )
 def test_an_unknown_model_has_neither(model: str) -> None:
     assert context_window(ModelSpec(model)) is None
-    assert known_cost(model, {"prompt_tokens": 1, "completion_tokens": 1}) is None
+    assert most_cost(ModelSpec(model), 1, 1) == 0
 
 
 def test_a_local_model_holds_what_a_slot_does() -> None:

@@ -1,4 +1,4 @@
-"""Both ways to a hosted model, litellm and our own, against a real server on the loopback address: each row of the table as it
+"""litellm against a real server on the loopback address: each row of the table as it
 arrives over HTTP."""
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from agent.errors import (
     ServerFailed,
 )
 from agent.models.base import Message, Model, ModelReply, ModelRequest, ModelSpec, ToolSpec, complete
-from agent.models.endpoint import Endpoint
 from agent.models.litellm_model import LitellmModel, load_litellm
 from tests.loopback.behaviours import Answer, behaviour
 from tests.loopback.server import Loopback, loopback
@@ -43,9 +42,9 @@ pytestmark = pytest.mark.filterwarnings(
 Door = Callable[[ModelSpec], Model]
 
 
-@pytest.fixture(params=[Endpoint, LitellmModel])
-def door(request: pytest.FixtureRequest) -> Door:
-    return request.param  # type: ignore[no-any-return]
+@pytest.fixture
+def door() -> Door:
+    return LitellmModel
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ import pytest
 
 from agent.errors import KeyRejected, UsageError
 from agent.models.base import ModelSpec
-from agent.models.endpoint import Endpoint
-from agent.models.litellm_model import LitellmModel
 from agent.models.registry import OWN_NAMES, ModelPool, open_model
 
 
@@ -37,13 +35,6 @@ def test_own_models_are_opened(tmp_path: Path) -> None:
 def test_an_unknown_name_gets_a_suggestion(tmp_path: Path, name: str, guess: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean '{guess}'"):
         open_model(ModelSpec(name), tmp_path)
-
-
-def test_a_server_of_one_s_own_is_asked_directly_and_everybody_else_through_litellm(tmp_path: Path) -> None:
-    own = ModelSpec("openai/m", api_base="http://127.0.0.1:1/v1")
-    assert isinstance(open_model(own, tmp_path), Endpoint)
-    for spec in (ModelSpec("openai/m"), ModelSpec("mistral/m", api_base="http://127.0.0.1:1/v1")):
-        assert isinstance(open_model(spec, tmp_path), LitellmModel)
 
 
 def test_equal_specs_share_one_model(tmp_path: Path) -> None:

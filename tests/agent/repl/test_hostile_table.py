@@ -237,6 +237,13 @@ def test_a_hostile_cell_is_an_observation_and_the_next_step_is_intact(bench: Ben
     assert (after.output, after.answer, after.ready, after.ok) == (SHOWN, "fin", True, True)
 
 
+def test_the_answer_so_far_is_restored_with_the_variables(bench: Bench) -> None:
+    bench.run("answer['content'] = 'so far'")
+    bench.before = bench.repl.snapshot(set())
+    assert "exit code 3" in bench.told("import os\nos._exit(3)", 20.0)
+    assert bench.run("1 / 0").answer == "so far"
+
+
 @pytest.mark.skipif(choose().kind != "bubblewrap", reason="there is no namespace whose processes could be counted")
 @pytest.mark.parametrize(
     "bomb",
