@@ -21,6 +21,7 @@ from agent.milestones import Milestones
 from agent.places import describe, init_frame, launcher_for
 from agent.repl.cells import parse_cells
 from agent.repl.host import Repl
+from agent.repl.sandbox import launch_worker
 from agent.scope import Scope
 from agent.testing import crash_point
 from state import runs, steps
@@ -181,7 +182,9 @@ class Acting:
     def _fresh_repl(self) -> Repl:
         """Put a REPL with nothing but its scaffold in the place of whatever is there."""
         self.close()
-        self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log")
+        repls = self._scope.place.repls
+        spawn = repls.start if repls is not None else launch_worker
+        self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log", spawn)
         self._repl.init(self._init)
         return self._repl
 

@@ -45,7 +45,7 @@ def ask(question: str, paths: Sequence[Path], watch: Callable[..., None] | None 
     if not question.strip():
         raise UsageError("ask: the question is empty", "rlm-agent ask 'What …?' -c PATH")
     folder = home.state_dir() / "asks" / _digest(question, paths, options)
-    with RLM(workspace=folder, watch=watch, **{"route": "auto", **options}) as rlm:
+    with RLM(workspace=folder, watch=watch, warm=tuple(paths), **{"route": "auto", **options}) as rlm:
         completion = rlm.completion(_GOAL.format(question=question.strip()), context=list(paths))
         manifest: Manifest = rlm.manifest
     if completion.outcome.kind == "done":

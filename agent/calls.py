@@ -219,4 +219,6 @@ async def _cancel_all() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()  # a provider's session on this loop is closed by its generator
+    await (
+        asyncio.get_running_loop().shutdown_asyncgens()
+    )  # a provider's session on this loop is closed by its generator

@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def run_children(parent: Scope, budget: Budget, wanted: Sequence[ChildRequest]) 
     begun = parent.runtime.journal.write(lambda c: [_begin(parent, c, one) for one in wanted])
     running = []
     for one, (call, rollout) in zip(wanted, begun, strict=True):
-        scope = Scope(parent.runtime, parent.broker, rollout, one.spec, budget)
+        scope = Scope(parent.runtime, parent.broker, rollout, one.spec, budget, parent.place)
         running.append(in_thread(partial(_run, scope, call), "child"))
     wait(running)
     return [future.result() for future in running]
@@ -89,7 +90,7 @@ def _work(scope: Scope) -> Outcome:
     grant = msgspec.msgpack.decode(rollout.grant, type=Grant) if rollout.grant else Grant()
     spent, active = journal.read(lambda c: (journal_calls.spend(c, rollout.id), steps.seconds_worked(c, rollout.id)))
     budget = scope.budget.child(grant, spent, active)
-    own = Scope(scope.runtime, scope.broker, rollout, scope.spec, budget)
+    own = replace(scope, budget=budget)
     try:
         budget.check_cancelled()
         budget.check_open()

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from agent.repl.pool import ReplPool
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.runtime import Runtime
-from agent.scope import Scope
+from agent.scope import Place, Scope
 from workspaces import gcc
 
 _SHORT = 4000  # characters of a context that is shown as it is, since looking at it would take a step
@@ -39,14 +40,39 @@ def launcher_for(scope: Scope, also: tuple[Path, ...] = ()) -> Launcher:
         memory_bytes=task.sandbox.memory,
         writable=writable,
         hidden=(runtime.private,),
-        read_only=(*read_only, *context_paths(runtime), *also),
+        read_only=(*read_only, *scope.place.shown, *also),
     )
     return Launcher(spec, choose(task.sandbox.kind))
 
 
-def context_paths(runtime: Runtime) -> tuple[Path, ...]:
-    """Return the files and folders that hold the context."""
-    return tuple(item.path for item in runtime.task.context)
+def make_place(runtime: Runtime, shown: tuple[Path, ...]) -> Place:
+    """Return a place in which REPLs see these files and folders, and begin to warm its pool.
+
+    Raises `SandboxError` when the task's kind of sandbox does not work here.
+    """
+    task, scratch = runtime.task, runtime.private / "scratch"
+    scratch.mkdir(exist_ok=True)
+    roots, read_only = [scratch], []
+    if runtime.tree is not None:
+        tree = runtime.tree.path
+        roots, read_only = [tree, scratch], [tree / ".git", gcc.make_branches_folder(tree)]
+    spec = SandboxSpec(
+        kind=task.sandbox.kind,
+        network=task.sandbox.network,
+        memory_bytes=task.sandbox.memory,
+        writable=roots[0],
+        hidden=(runtime.private,) if runtime.tree is not None else (),
+        read_only=(*read_only, *shown),
+    )
+    repls = ReplPool(spec, choose(task.sandbox.kind), roots, runtime.private / "repl.log")
+    repls.warm()
+    return Place(shown, repls)
+
+
+def close_place(place: Place) -> None:
+    """End the REPLs that are left."""
+    if place.repls is not None:
+        place.repls.close()
 
 
 def init_frame(scope: Scope) -> dict[str, Any]:

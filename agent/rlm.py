@@ -30,13 +30,13 @@ from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped
 from agent.loop import Loop
 from agent.models.registry import ModelPool
 from agent.outcome import Outcome
-from agent.places import context_frame
+from agent.places import close_place, context_frame, make_place
 from agent.plainly import answer_plainly, fits
 from agent.rlmcontext import Material, conversation, material_of
 from agent.rlmoptions import Options, read_options
 from agent.rlmwatch import Watch
 from agent.runtime import Runtime
-from agent.scope import Scope
+from agent.scope import Place, Scope
 from state import calls as journal_calls
 from state import runs, steps
 from state.journal import Journal
@@ -51,7 +51,7 @@ class RLM:
     to them as they are. `limits` are those of task.yaml; `workspace` is a folder for the journal (default: a temporary one);
     `sandbox` is auto, bubblewrap, landlock or none; `reuse` answers equal sub-calls once; `persistent` keeps variables,
     contexts and histories from one completion to the next. `route` is rlm (explore by cells, always), plain (one call) or auto
-    (plain where the context is short). `custom_tools` are functions or values that cells find,
+    (plain where the context is short); `warm` names the files that completions will be over, where they are known. `custom_tools` are functions or values that cells find,
     `custom_sub_tools` those of sub-calls and children. The options of the paper's library (`backend`, `backend_kwargs`,
     `max_depth`, `max_iterations`, `max_budget`, `max_timeout`, `max_tokens`, `max_errors`, …) are understood too.
     Raises `UsageError` for options that make no sense.
@@ -61,6 +61,7 @@ class RLM:
         self._options: Options = read_options({"model": model, "sub_model": sub_model, **options})
         self._task, self._toolbox = self._options.task(), self._options.toolbox()
         self._opened = _Opened(self._options, self._task, self._toolbox)
+        self._opened.place(tuple(path.absolute() for path in self._options.warm))
         self._turn = threading.RLock()
         self._finalizer = weakref.finalize(self, self._opened.close)
 
@@ -111,6 +112,7 @@ class RLM:
             rollout,
             self._task.models.root,
             budget,
+            self._opened.place(material.shown_paths),
             system=self._options.custom_system_prompt or "",
             persistent=self._options.persistent,
             frame=self._opened.earlier(rollout.id) if self._options.persistent else {},
@@ -159,6 +161,7 @@ class _Opened:
         private.mkdir(parents=True, exist_ok=True)
         self._lock = RunLock(private / "lock")
         self._task = task
+        self._placing = threading.Lock()
         self.in_progress: set[str] = set()
         try:
             self.journal = Journal(private / "journal.db")
@@ -179,6 +182,7 @@ class _Opened:
             watcher=Watch(options),
         )
         self.broker = CallBroker(self.runtime)
+        self._places: dict[tuple[Path, ...], Place] = {}
 
     def rollout_for(self, material: Material, persistent: bool) -> tuple[RolloutRecord, bool]:
         """Return the rollout of a completion and whether it is new: else it was cut off by a crash and goes on."""
@@ -199,6 +203,13 @@ class _Opened:
         record, fresh = self.journal.write(find_or_begin)
         self.in_progress.add(record.id)
         return record, fresh
+
+    def place(self, shown: tuple[Path, ...]) -> Place:
+        """Return the place of completions over these files."""
+        with self._placing:
+            if shown not in self._places:
+                self._places[shown] = make_place(self.runtime, shown)
+            return self._places[shown]
 
     def used(self, rollout: str) -> tuple[Spend, float]:
         """Return what a rollout and all below it used before, and the seconds that its steps took."""
@@ -235,6 +246,8 @@ class _Opened:
         with suppress(RuntimeError):
             self.broker.close()
         self.runtime.models.close()
+        for place in self._places.values():
+            close_place(place)
         self.journal.close()
         self._lock.release()
         if self._temporary is not None:

@@ -24,6 +24,7 @@ class Material(msgspec.Struct, frozen=True):
     packed: bytes
     manifest: Manifest | None
     shown: Any
+    shown_paths: tuple[Path, ...] = ()
 
 
 def material_of(prompt: Any, question: str | None, context: Any) -> Material:
@@ -46,7 +47,8 @@ def material_of(prompt: Any, question: str | None, context: Any) -> Material:
             f"completion: a context of {len(packed)} bytes is too large to be given inline",
             "write it to a file and give its Path: files of any size are looked at in place",
         )
-    return Material(question or _IN_CONTEXT, packed, manifest, prompt)
+    absolute = tuple(path.absolute() for path in paths or ())
+    return Material(question or _IN_CONTEXT, packed, manifest, prompt, absolute)
 
 
 def conversation(goal: str, done: Sequence[StepRecord]) -> list[dict[str, str]]:

@@ -65,6 +65,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     custom_system_prompt: str | None = None
     verbose: bool = False
     watch: Callable[..., Any] | None = None
+    warm: tuple[Path, ...] = ()
     backend: str | None = None
     backend_kwargs: dict[str, Any] | None = None
     other_backends: list[str] | None = None

@@ -25,6 +25,7 @@ from agent.loop import Loop
 from agent.milestones import Milestones
 from agent.models.registry import ModelPool
 from agent.outcome import Outcome
+from agent.places import close_place, make_place
 from agent.recover import recover_refs
 from agent.runtime import Runtime, Watcher, silent
 from agent.scope import Scope
@@ -104,12 +105,13 @@ def _work(runtime: Runtime) -> Outcome:
     broker = CallBroker(runtime)
     root = runtime.journal.read(runs.root_rollout)
     assert root is not None, "prepare() wrote it with the run"
+    place = make_place(runtime, tuple(item.path for item in runtime.task.context))
     moved = recover_refs(runtime)
     runtime.tell("opened", run=runtime.run, workspace=str(runtime.workspace.path), refs_moved=moved)
     runtime.journal.write(lambda c: _reopen(runtime, c, root))
     try:
         with follow_limits(runtime), _Heartbeat(runtime):
-            outcome = _loop(runtime, broker, root)
+            outcome = _loop(Scope(runtime, broker, root, runtime.task.models.root, runtime.budget, place))
             _final_commit(runtime, broker, root, outcome)
         crash_point("run.outcome")
         _record(runtime, root, outcome)
@@ -119,16 +121,17 @@ def _work(runtime: Runtime) -> Outcome:
     finally:
         broker.close()
         runtime.models.close()
+        close_place(place)
     return outcome
 
 
-def _loop(runtime: Runtime, broker: CallBroker, root: RolloutRecord) -> Outcome:
+def _loop(scope: Scope) -> Outcome:
     """Run the root rollout; stops and spent budgets are outcomes, a model that cannot be had raises."""
-    models = runtime.task.models
+    models = scope.runtime.task.models
     for spec in (models.root, models.sub, models.fold):
-        runtime.models.get(spec).check()
+        scope.runtime.models.get(spec).check()
     try:
-        return Loop(Scope(runtime, broker, root, models.root, runtime.budget)).run()
+        return Loop(scope).run()
     except Stopped as stopped:
         return Outcome("stopped", stopped.message)
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agent.budget import Budget
 from agent.calls import CallBroker
 from agent.models.base import ModelSpec
+from agent.repl.pool import ReplPool
 from agent.runtime import Runtime
 from state.records import RolloutRecord
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the REPLs of a rollout and its children see read-only (`shown`), and where they come from."""
+
+    shown: tuple[Path, ...] = ()
+    repls: ReplPool | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,7 @@ class Scope:
     rollout: RolloutRecord
     spec: ModelSpec
     budget: Budget
+    place: Place = Place()
     system: str = ""
     persistent: bool = False
     frame: Mapping[str, Any] = field(default_factory=dict)

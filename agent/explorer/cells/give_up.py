@@ -1,3 +1,4 @@
 done = sorted(globals().get("findings", {})) or "none"
-answer["content"] = f"Gave up after repeated failures; questions {done} are in report.md."
+gave_up = "Gave up after repeated failures"
+answer["content"] = f"{gave_up}." if globals().get("asking") else f"{gave_up}; questions {done} are in report.md."
 answer["ready"] = True

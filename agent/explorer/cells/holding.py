@@ -8,10 +8,6 @@ def homes(name, docs):
     return [doc for doc in near if path_fit(doc, [name]) or f"/{head}/" in f"/{doc}"]
 
 
-def is_test(name):
-    return any(part in ("test", "tests", "testing") or part.startswith("test_") for part in name.split("/"))
-
-
 def holding(number, name):
     """Where the last part of a name stands: in the module that the name spells, when it is there, else anywhere."""
     last, scope = name.rpartition(".")[2], aims[number]["scope"]

@@ -21,4 +21,8 @@ def is_module(name):
     return any(path_parts(doc)[-len(dotted) :] == dotted for doc in code)
 
 
+def is_test(name):
+    return any(part in ("test", "tests", "testing") or part.startswith("test_") for part in name.split("/"))
+
+
 print("NEXT:", "windows" if asking else "count")

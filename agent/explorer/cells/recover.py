@@ -13,7 +13,7 @@ stages = {
     "signatures": "defaults raised",
     "extract": "constant header things from_code region",
     "tally": "aimed batches tally counted",
-    "stated": "DEFINES value_of from_lines",
+    "stated": "DEFINES CODE value_of from_lines",
     "purpose": "purpose",
     "sentences": "BREAK LEAD SENTENCE sentences",
     "prose": "weigh passages telling",

@@ -9,6 +9,7 @@ DEFINES = (
     r"^[ \t]*{n}[ \t]*[|,;\t].*",
     r"^[ \t]*{n}[ \t]+\S.*",
 )
+CODE = r"\.(?:[ch]|cc|cpp|hpp|hh|java|js|ts|go|rs|rb|pl|pm|php|sh|m|sql|cmake)$"  # a definition rather than talk of one
 
 
 def value_of(row, name):
@@ -35,6 +36,7 @@ def from_lines(number):
                 score = (
                     3 - place / 2 + cover / 4 + path_fit(doc, parts["names"]) - 2 * is_test(doc) - doc.count("/") / 20
                 )
+                score += bool(re.search(CODE, doc))
                 answer = doc if parts["kind"] == "where" else value_of(row, last)
                 if answer and answer != last and len(answer) < 200:
                     out.append(candidate(answer, doc, [match.line], score, "a line that states it"))
