@@ -8,6 +8,7 @@ recorded calls. A cell that ends its own process is told so and not run again.
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future, wait
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from agent.places import describe, init_frame, launcher_for
 from agent.repl.cells import parse_cells
 from agent.repl.host import Repl
 from agent.repl.sandbox import launch_worker
+from agent.runtime import in_thread
 from agent.scope import Scope
 from agent.testing import crash_point
 from state import runs, steps
@@ -48,16 +50,23 @@ class Acting:
         self._launcher = launcher_for(scope)
         self._init = init_frame(scope)
         self._repl: Repl | None = None
+        self._coming: Future[list[str]] | None = None
         self._variables: list[tuple[str, str, int]] = []
         self._lost: list[str] = []
         #: the current answer, also when it is not ready
         self.partial = ""
 
     def begin(self, before: StepRecord | None, rollback: bool) -> list[str]:
-        """Start the REPL at the end of step `before`, after a roll-back of the tree if asked; returns events to tell."""
+        """Start the REPL at the end of step `before`, after a roll-back of the tree if asked; returns events to tell.
+
+        One that has nothing to restore comes up while the model is asked.
+        """
         if rollback:
             self._roll_back(before)
-        return self._start(before)
+        if before is None or before.seq > 0 or before.base is not None:
+            return self._start(before)
+        self._coming = in_thread(lambda: self._start(before), "repl-start")
+        return []
 
     def start_step(self, now: float) -> StepRecord:
         """Make the checkpoint that everything starts from: step 0."""
@@ -151,12 +160,19 @@ class Acting:
 
     @property
     def repl(self) -> Repl:
-        """The running REPL."""
+        """The running REPL; waits for one that is coming up, and raises what kept it from it."""
+        if self._coming is not None:
+            self._coming.result()
         assert self._repl is not None, "begin() starts it"
         return self._repl
 
     def close(self) -> None:
         """End the REPL."""
+        if self._coming is not None:
+            wait([self._coming])
+        self._end()
+
+    def _end(self) -> None:
         if self._repl is not None:
             self._repl.kill()
 
@@ -181,7 +197,7 @@ class Acting:
 
     def _fresh_repl(self) -> Repl:
         """Put a REPL with nothing but its scaffold in the place of whatever is there."""
-        self.close()
+        self._end()
         repls = self._scope.place.repls
         spawn = repls.start if repls is not None else launch_worker
         self._repl = Repl(self._launcher, self._launcher.spec.writable, self._rt.private / "repl.log", spawn)

@@ -37,7 +37,7 @@ class Ending:
         if last.seq >= limits.steps:
             answer = partial or self._last_words(last.seq + 1, events)
             return Outcome("budget", f"limits.steps: {limits.steps} steps are done", answer)
-        refused, errors = self._observing.failures()
+        refused, errors = self._observing.failures() if last.seq > 0 else (0, 0)
         if refused >= limits.errors:
             return Outcome("gave_up", f"the answer was not accepted {refused} times (limits.errors)", partial)
         if errors >= limits.errors:

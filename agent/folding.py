@@ -56,8 +56,11 @@ def fold_when_due(runtime: Runtime, broker: CallBroker, rollout: str, step: int)
 
     Returns the fold, or None when nothing was due or the summary was not fit to be used.
     """
+    keep = runtime.task.fold.keep_steps
+    if step - keep < BLOCK:
+        return None
     folds = runtime.journal.read(lambda c: steps.live_folds(c, rollout))
-    wanted = due(folds, step, runtime.task.fold.keep_steps)
+    wanted = due(folds, step, keep)
     if wanted is None:
         return None
     if wanted.merged:

@@ -67,8 +67,9 @@ class Loop:
         if newest.answer is not None and newest.state == "done":
             return newest, None  # it has ended; only its outcome is not written yet
         key = self._root_key(newest.seq)
-        plan = plan_step(newest, self._rt.journal.read(lambda c: journal_calls.find_call(c, key)))
-        before = self._read(plan.seq - 1)
+        done = newest.state == "done"
+        plan = plan_step(newest, None if done else self._rt.journal.read(lambda c: journal_calls.find_call(c, key)))
+        before = newest if done else self._read(plan.seq - 1)
         self._events += self._acting.begin(before, plan.rollback)
         self._tell("resumed", step=plan.seq, action=plan.action)
         return before, newest if plan.action in ("ask", "run", "rerun") else None
@@ -85,11 +86,11 @@ class Loop:
         step = StepRecord(self._rollout.id, seq, "asked", self._rt.clock(), prompt.hash, prompt.tokens)
         crash_point("step.planned")
         self._tell("step", step=seq, prompt_tokens=prompt.tokens)
-        self._ask(step, last, prompt)
-        return self._read(seq)
+        return self._ask(step, last, prompt)
 
-    def _ask(self, step: StepRecord, last: StepRecord, prompt: Prompt) -> None:
+    def _ask(self, step: StepRecord, last: StepRecord, prompt: Prompt) -> StepRecord:
         """Settle a step's model call: plan and intent in one transaction, reply and outcome in another."""
+        replied: list[StepRecord] = []
 
         def intent(connection: Any) -> None:
             steps.plan_step(connection, step)
@@ -98,23 +99,24 @@ class Loop:
 
         request = ModelRequest(prompt.messages, max_tokens=prompt.reserve)
         key = self._root_key(step.seq)
-        asked = Asked(key, self._scope.spec, request, intent, lambda c, settled: self._replied(c, step.seq, settled))
+        asked = Asked(key, self._scope.spec, request, intent, lambda c, s: replied.append(self._replied(c, step, s)))
         self._scope.broker.ask([asked], self._scope.budget)
         crash_point("step.replied")
+        return replied[0] if replied else step
 
-    def _replied(self, connection: Any, seq: int, settled: Settled) -> None:
+    def _replied(self, connection: Any, step: StepRecord, settled: Settled) -> StepRecord:
         cell = "\n\n".join(parse_cells(settled.text))
         # With a tree, what a person changes between reply and cell must not be rolled back as the cell's doing.
         state = "running" if cell and not self._scope.has_tree else "replied"
-        steps.set_step(connection, self._rollout.id, seq, state=state, reply=settled.text, cell=cell)
+        steps.set_step(connection, self._rollout.id, step.seq, state=state, reply=settled.text, cell=cell)
+        return msgspec.structs.replace(step, state=state, reply=settled.text, cell=cell)
 
     def _finish(self, step: StepRecord, before: StepRecord) -> StepRecord:
         """Take a step from wherever it is to `done`."""
         if step.state == "asked":  # an older version wrote the reply after the outcome
             settled = self._scope.broker.settled(self._root_key(step.seq))
             assert settled is not None, "a step is finished only with its call settled"
-            self._rt.journal.write(lambda c: self._replied(c, step.seq, settled))
-            step = self._read(step.seq)
+            step = self._rt.journal.write(lambda c: self._replied(c, step, settled))
         self._tell("reply", step=step.seq, text=step.reply or "")
         if not (step.reply or "").strip():
             return self._record(step, before, self._empty_reply(step.seq), failed=True)

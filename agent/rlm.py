@@ -50,10 +50,11 @@ class RLM:
     `model` and `sub_model` are litellm names (`openai/gpt-5`), `offline/…` or `local/…`; `model_params` and `sub_model_params` go
     to them as they are. `limits` are those of task.yaml; `workspace` is a folder for the journal (default: a temporary one);
     `sandbox` is auto, bubblewrap, landlock or none; `reuse` answers equal sub-calls once; `persistent` keeps variables,
-    contexts and histories from one completion to the next. `route` is rlm (explore by cells, always), plain (one call) or auto
-    (plain where the context is short); `warm` names the files that completions will be over, where they are known. `custom_tools` are functions or values that cells find,
-    `custom_sub_tools` those of sub-calls and children. The options of the paper's library (`backend`, `backend_kwargs`,
-    `max_depth`, `max_iterations`, `max_budget`, `max_timeout`, `max_tokens`, `max_errors`, …) are understood too.
+    contexts and histories from one completion to the next. `route` is rlm (explore by cells, always), plain (one call) or
+    auto (plain where the context is short); `warm` names the files that completions will be over, where they are known.
+    `custom_tools` are functions or values that cells find, `custom_sub_tools` those of sub-calls and children. The options
+    of the paper's library (`backend`, `backend_kwargs`, `max_depth`, `max_iterations`, `max_budget`, `max_timeout`,
+    `max_tokens`, `max_errors`, …) are understood too.
     Raises `UsageError` for options that make no sense.
     """
 
