@@ -29,7 +29,9 @@ from agent.testing import crash_point
 from state import runs, steps
 from state.records import StepRecord
 
-_MAX_DEATHS = 6  # times that one step's REPL may be ended from outside before the model is told
+_MAX_DEATHS = 4  # times that one step's REPL may be ended from outside before the model is told
+
+_NOTES = 8  # children of one cell that its observation names
 
 
 class CellRun(msgspec.Struct, frozen=True):
@@ -91,7 +93,11 @@ class Acting:
         self._variables, self.partial = result.variables, result.answer
         shown = result.output.rstrip() or "(the cell printed nothing)"
         if result.interrupted:
-            shown += f"\n[interrupted: the cell computed for more than {limits.cell_timeout:g} s (limits.cell_timeout)]"
+            shown += (
+                f"\n[interrupted: the cell computed for more than {limits.cell_timeout:g} s (limits.cell_timeout); variables set "
+                "so far are kept. Do it in smaller pieces]"
+            )
+        shown += "".join("\n" + note for note in [*calls.notes[:_NOTES], *_more(calls.notes)])
         if not (result.ready and result.ok):
             return CellRun(shown, not result.ok, None, result.seconds)
         accepted, told = self.accept(result.answer, step.seq)
@@ -241,6 +247,10 @@ class Acting:
             )
         )
         self._rt.tell("rescued", files=len(restored.changed), ref=restored.rescue)
+
+
+def _more(notes: list[str]) -> list[str]:
+    return [f"[and {len(notes) - _NOTES} children more]"] if len(notes) > _NOTES else []
 
 
 def _tree_of(connection: Any, rollout: str, seq: int | None) -> str:

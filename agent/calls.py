@@ -83,8 +83,8 @@ class CallBroker:
 
     async def _settle(self, asked: Asked, budget: Budget) -> Settled:
         started = await self._book.start(asked)
-        crash_point("call.started")
         record = started.record
+        crash_point("step.asked" if record.kind == "root" else "call.started")
         if record.settled:
             return recorded(record)
         try:

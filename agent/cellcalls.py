@@ -64,7 +64,7 @@ class _Context(msgspec.Struct, frozen=True):
     log: _Number | None = None
     metadata: str | None = None
     step: _Number | None = None
-    child: str | None = None
+    child: _Number | None = None
     offset: _Number = 0
 
 
@@ -91,6 +91,9 @@ class CellCalls:
         self._scope, self._rt, self._step, self._milestones = scope, scope.runtime, step, milestones
         self._seen: Counter[tuple[str, str]] = Counter()
         self._counting, self._commits = threading.Lock(), threading.Lock()
+        self._started = 0
+        #: lines about the children that this cell started, for its observation
+        self.notes: list[str] = []
         #: what this cell's children may spend; cancelling it cancels them
         self._children = scope.budget.child(Grant())
 
@@ -163,11 +166,17 @@ class CellCalls:
                 return _now(_failed(f"rlm: {error}"))
             return self._llm(_Llm(prompts, args.model))
         spec = self._spec(args.model)
-        wanted = [
-            ChildRequest(self._key("rlm", hash_args(prompt, context, spec.model)), prompt, context, spec, args.limits)
-            for prompt, context in zip(args.prompts, args.contexts, strict=True)
-        ]
-        return in_thread(lambda: run_children(self._scope, self._children, wanted), "children")
+        wanted = []
+        for prompt, context in zip(args.prompts, args.contexts, strict=True):
+            self._started += 1
+            key = self._key("rlm", hash_args(prompt, context, spec.model))
+            wanted.append(ChildRequest(key, prompt, context, spec, self._started, args.limits))
+        return in_thread(lambda: self._run_children(wanted), "children")
+
+    def _run_children(self, wanted: list[ChildRequest]) -> list[dict[str, Any]]:
+        ended = run_children(self._scope, self._children, wanted)
+        self.notes += [child.line for child in ended]
+        return [{"ok": child.ok, "value": child.text, "trajectory": child.trajectory} for child in ended]
 
     def _tool(self, args: _Tool) -> Future[Any]:
         """Run one of the user's own functions."""

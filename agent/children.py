@@ -43,10 +43,20 @@ class ChildRequest(msgspec.Struct, frozen=True):
     prompt: str
     context: dict[str, Any] | None
     spec: ModelSpec
+    number: int = 1
     grant: Grant | None = None
 
 
-def run_children(parent: Scope, budget: Budget, wanted: Sequence[ChildRequest]) -> list[dict[str, Any]]:
+class ChildEnd(msgspec.Struct, frozen=True):
+    """How a child ended, folded: its answer (or why there is none), one line about it, and the call that shows all of it."""
+
+    ok: bool
+    text: str
+    line: str
+    trajectory: str
+
+
+def run_children(parent: Scope, budget: Budget, wanted: Sequence[ChildRequest]) -> list[ChildEnd]:
     """Run the children of one `rlm_query` call and return their outcomes in order.
 
     `budget` is what they may spend together. Raises `Stopped` or a provider error when the run has to end, once all have
@@ -61,26 +71,27 @@ def run_children(parent: Scope, budget: Budget, wanted: Sequence[ChildRequest]) 
     return [future.result() for future in running]
 
 
-def _run(scope: Scope, call: CallRecord) -> dict[str, Any]:
+def _run(scope: Scope, call: CallRecord) -> ChildEnd:
     """Take one child to its end, and settle its call."""
     if call.settled:
-        return _answer(scope.rollout.id, recorded(call))
+        return scope.runtime.journal.read(lambda c: _end_of(c, scope.rollout, call.step, recorded(call)))
     with _places[scope.rollout.depth]:
         outcome = _work(scope)
     settled = Settled(outcome.kind == "done", outcome.answer if outcome.kind == "done" else _partial(outcome))
     rollout, now = scope.rollout, scope.runtime.clock()
 
-    def settle(connection: Connection) -> None:
+    def settle(connection: Connection) -> ChildEnd:
         runs.end_rollout(connection, rollout.id, outcome.kind, outcome.reason, outcome.answer)
         packed = msgspec.msgpack.encode(settled)
         journal_calls.settle_calls(
             connection, [{"id": call.id, "ok": int(settled.ok), "outcome": packed, "ended_at": now}]
         )
+        return _end_of(connection, rollout, call.step, settled)
 
-    scope.runtime.journal.write(settle)
+    end = scope.runtime.journal.write(settle)
     told = {"rollout": rollout.id, "depth": rollout.depth, "model": rollout.model}
     scope.runtime.tell("child_done", **told, outcome=outcome.kind, reason=outcome.reason)
-    return _answer(rollout.id, settled)
+    return end
 
 
 def _work(scope: Scope) -> Outcome:
@@ -121,6 +132,7 @@ def _begin(parent: Scope, connection: Connection, wanted: ChildRequest) -> tuple
         context=msgspec.msgpack.encode(wanted.context) if wanted.context is not None else None,
         created_at=now,
         grant=msgspec.msgpack.encode(wanted.grant) if wanted.grant is not None else None,
+        number=wanted.number,
     )
     runs.create_rollout(connection, rollout)
     steps.begin_step(connection, first_step(rollout.id, now))
@@ -132,8 +144,13 @@ def first_step(rollout: str, now: float) -> StepRecord:
     return StepRecord(rollout, 0, "done", now, ended_at=now)
 
 
-def _answer(rollout: str, settled: Settled) -> dict[str, Any]:
-    return {"ok": settled.ok, "value": settled.text, "rollout": rollout}
+def _end_of(connection: Connection, rollout: RolloutRecord, step: int, settled: Settled) -> ChildEnd:
+    """Fold an ended child. Nothing in it differs between two runs of the same steps: no id, no time, no money."""
+    last, spent = steps.last_step(connection, rollout.id), journal_calls.spend(connection, rollout.id)
+    trajectory = f"CONTEXT(step={step}, child={rollout.number})"
+    done = "done" if settled.ok else "ended without an answer"
+    line = f"[child {rollout.number} {done}: {last.seq if last else 0} steps, {spent.calls} calls; {trajectory} shows them]"
+    return ChildEnd(settled.ok, settled.text, line, trajectory)
 
 
 def _partial(outcome: Outcome) -> str:

@@ -31,6 +31,11 @@ def state_dir() -> Path:
     return user_state_path("rlm-agent", appauthor=False)
 
 
+def document_cache() -> Path:
+    """Return where the text of PDFs and the like is kept, by the hash of the file it came from."""
+    return state_dir() / "documents"
+
+
 def default_workspace(name: str) -> Path:
     """Return the workspace of a task that names none."""
     return state_dir() / "workspaces" / name

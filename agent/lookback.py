@@ -23,8 +23,8 @@ def look_back(runtime: Runtime, rollout: str, args: dict[str, Any]) -> str:
     """
     offset = int(args.get("offset") or 0)
     if args.get("child") is not None:
-        text = _child(runtime, str(args["child"]), args.get("step"))
-        return _page(text, offset, f"CONTEXT(child={args['child']!r}")
+        text = _child(runtime, rollout, args.get("step"), int(args["child"]))
+        return _page(text, offset, f"CONTEXT(step={args['step']}, child={args['child']}")
     if args.get("step") is not None:
         return _page(_step(runtime, rollout, int(args["step"])), offset, f"CONTEXT(step={args['step']}")
     if runtime.tree is None:
@@ -50,16 +50,16 @@ def _step(runtime: Runtime, rollout: str, seq: int) -> str:
     return render_step(row)
 
 
-def _child(runtime: Runtime, rollout: str, step: int | None) -> str:
-    """Show a child's trajectory, or one of its steps."""
-    record = runtime.journal.read(lambda c: runs.read_rollout(c, rollout))
-    if record is None:
-        raise ValueError(f"there is no child {rollout!r}; an answer of rlm_query has its id as .rollout")
-    if step is not None:
-        return _step(runtime, rollout, step)
-    rows = runtime.journal.read(lambda c: steps.steps_between(c, rollout, 1, 1 << 60))
-    head = f"child {rollout} ({record.outcome or 'not ended'}): {record.prompt}"
-    return "\n\n".join([head, *map(render_step, rows), f"answer: {record.answer or '(none)'}"])
+def _child(runtime: Runtime, parent: str, step: int | None, number: int) -> str:
+    """Show the trajectory of a child that a step started."""
+    if step is None:
+        raise ValueError("child= needs the step that started it: CONTEXT(step=n, child=1)")
+    child = runtime.journal.read(lambda c: runs.child_of(c, parent, step, number))
+    if child is None:
+        raise ValueError(f"step {step} started no child {number}")
+    rows = runtime.journal.read(lambda c: steps.steps_between(c, child.id, 1, 1 << 60))
+    head = f"child {number} of step {step} ({child.outcome or 'not ended'}): {child.prompt}"
+    return "\n\n".join([head, *map(render_step, rows), f"answer: {child.answer or '(none)'}"])
 
 
 def _page(text: str, offset: int, call: str) -> str:

@@ -140,7 +140,10 @@ class Loop:
             told = "Your reply had no ```repl block, so nothing was run. Reply with one; finish with FINAL(text) in it."
             return self._record(step, before, told, failed=True)
         content, is_name = final
-        value = self._acting.read(content) if is_name else content
+        try:
+            value = self._acting.read(content) if is_name else content
+        except ReplDied as died:
+            return self._revived(step, before, died)
         if value is None:
             told = f"{shown}\nFINAL_VAR({content!r}): no such variable.".strip()
             return self._record(step, before, told, failed=True)
@@ -162,12 +165,16 @@ class Loop:
                 step, before, seconds, observation=observation, failed=int(failed), answer=answer
             )
         except ReplDied as died:
-            told = self._acting.revive(step, before, died)
-            return self._record(step, before, told, failed=True) if told else self._finish(self._read(step.seq), before)
+            return self._revived(step, before, died)
         if self._milestones is not None:
             self._milestones.write_files()
         self._tell("observation", step=step.seq, text=observation, failed=failed)
         return done
+
+    def _revived(self, step: StepRecord, before: StepRecord, died: ReplDied) -> StepRecord:
+        """Finish a step whose REPL died after its cell: run the cell again, or tell the model."""
+        told = self._acting.revive(step, before, died)
+        return self._record(step, before, told, failed=True) if told else self._finish(self._read(step.seq), before)
 
     def _empty_reply(self, seq: int) -> str:
         settled = self._scope.broker.settled(self._root_key(seq))

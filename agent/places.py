@@ -7,11 +7,13 @@ tree read-only and writes in a scratch folder of its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent.context.manifest import Manifest
 from agent.repl.pool import ReplPool
 from agent.repl.sandbox import Launcher, SandboxSpec, choose
 from agent.runtime import Runtime
@@ -67,6 +69,12 @@ def make_place(runtime: Runtime, shown: tuple[Path, ...]) -> Place:
     repls = ReplPool(spec, choose(task.sandbox.kind), roots, runtime.private / "repl.log")
     repls.warm()
     return Place(shown, repls)
+
+
+def shown_paths(paths: Sequence[Path], manifest: Manifest) -> tuple[Path, ...]:
+    """Return what a REPL must see of a context: the paths themselves, and where the text of its PDFs and the like is."""
+    kept = {Path(doc.path).parent for doc in manifest.docs if doc.source}
+    return (*paths, *sorted(kept))
 
 
 def close_place(place: Place) -> None:

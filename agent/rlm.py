@@ -121,7 +121,7 @@ class RLM:
         try:
             outcome = self._work(scope)
         except Stopped as stopped:
-            outcome = Outcome("stopped", stopped.message)
+            outcome = Outcome("stopped", stopped.message, self._opened.so_far(rollout.id))
         except BudgetSpent as error:
             outcome = Outcome("budget", error.message)
         except ProviderError:
@@ -215,6 +215,10 @@ class _Opened:
     def used(self, rollout: str) -> tuple[Spend, float]:
         """Return what a rollout and all below it used before, and the seconds that its steps took."""
         return self.journal.read(lambda c: (journal_calls.spend(c, rollout), steps.seconds_worked(c, rollout)))
+
+    def so_far(self, rollout: str) -> str:
+        """Return the answer that stood there, ready or not, when a rollout's last step was done."""
+        return self.journal.read(lambda c: steps.last_partial(c, rollout)) or ""
 
     def earlier(self, rollout: str) -> dict[str, Any]:
         """Return what the REPL of a persistent rollout finds of the completions before it: contexts and histories."""

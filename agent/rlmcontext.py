@@ -10,6 +10,8 @@ import msgspec
 
 from agent.context.manifest import ContextSource, Manifest, build_manifest
 from agent.errors import UsageError
+from agent.home import document_cache
+from agent.places import shown_paths
 from state.records import StepRecord
 
 _INLINE = 256 << 20  # bytes of a context that is given as text or data
@@ -37,7 +39,7 @@ def material_of(prompt: Any, question: str | None, context: Any) -> Material:
         question = prompt if len(prompt) <= _SHOWN else _IN_CONTEXT
     paths = _paths(prompt)
     if paths is not None:
-        manifest = build_manifest([ContextSource(str(path.absolute())) for path in paths])
+        manifest = build_manifest([ContextSource(str(path.absolute())) for path in paths], document_cache())
         frame: dict[str, Any] = {"manifest": msgspec.to_builtins(manifest)}
     else:
         manifest, frame = None, {"value": _plain(prompt)}
@@ -47,8 +49,9 @@ def material_of(prompt: Any, question: str | None, context: Any) -> Material:
             f"completion: a context of {len(packed)} bytes is too large to be given inline",
             "write it to a file and give its Path: files of any size are looked at in place",
         )
-    absolute = tuple(path.absolute() for path in paths or ())
-    return Material(question or _IN_CONTEXT, packed, manifest, prompt, absolute)
+    absolute = [path.absolute() for path in paths or ()]
+    visible = shown_paths(absolute, manifest) if manifest is not None else ()
+    return Material(question or _IN_CONTEXT, packed, manifest, prompt, visible)
 
 
 def conversation(goal: str, done: Sequence[StepRecord]) -> list[dict[str, str]]:

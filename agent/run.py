@@ -25,7 +25,7 @@ from agent.loop import Loop
 from agent.milestones import Milestones
 from agent.models.registry import ModelPool
 from agent.outcome import Outcome
-from agent.places import close_place, make_place
+from agent.places import close_place, make_place, shown_paths
 from agent.recover import recover_refs
 from agent.runtime import Runtime, Watcher, silent
 from agent.scope import Scope
@@ -105,7 +105,7 @@ def _work(runtime: Runtime) -> Outcome:
     broker = CallBroker(runtime)
     root = runtime.journal.read(runs.root_rollout)
     assert root is not None, "prepare() wrote it with the run"
-    place = make_place(runtime, tuple(item.path for item in runtime.task.context))
+    place = make_place(runtime, shown_paths([item.path for item in runtime.task.context], runtime.manifest))
     moved = recover_refs(runtime)
     runtime.tell("opened", run=runtime.run, workspace=str(runtime.workspace.path), refs_moved=moved)
     runtime.journal.write(lambda c: _reopen(runtime, c, root))
@@ -116,7 +116,7 @@ def _work(runtime: Runtime) -> Outcome:
         crash_point("run.outcome")
         _record(runtime, root, outcome)
     except ProviderError as error:
-        _record(runtime, root, Outcome("parked", error.message))
+        _record(runtime, root, Outcome("parked", error.message, _so_far(runtime, root)))
         raise
     finally:
         broker.close()
@@ -133,13 +133,20 @@ def _loop(scope: Scope) -> Outcome:
     try:
         return Loop(scope).run()
     except Stopped as stopped:
-        return Outcome("stopped", stopped.message)
+        return Outcome("stopped", stopped.message, _so_far(scope.runtime, scope.rollout))
+
+
+def _so_far(runtime: Runtime, root: RolloutRecord) -> str:
+    """Return the answer that stood there, ready or not, when the last step was done."""
+    found = runtime.journal.read(lambda c: steps.last_partial(c, root.id))
+    return found or ""
 
 
 def _assemble(path: Path, journal: Journal, workspace: Workspace, run: RunRecord, watcher: Watcher) -> Runtime:
     task = Task.load(path / ".rlm-agent" / "task.yaml").in_workspace(path)
     spent = journal.read(journal_calls.spend)
-    manifest = build_manifest([ContextSource(str(item.path), item.include, item.exclude) for item in task.context])
+    sources = [ContextSource(str(item.path), item.include, item.exclude) for item in task.context]
+    manifest = build_manifest(sources, home.document_cache())
     return Runtime(
         run=run.id,
         task=task,

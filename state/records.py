@@ -22,7 +22,8 @@ class RunRecord(msgspec.Struct, frozen=True):
 class RolloutRecord(msgspec.Struct, frozen=True):
     """One trajectory of the loop: the root (depth 0) or a child started by the call `call_id`.
 
-    `grant` is what its parent let it have at most, encoded by whoever wrote it; None means all that is left.
+    `number` counts the children of one step, from 1. `grant` is what its parent let it have at most, encoded by whoever wrote it;
+    None means all that is left.
     """
 
     id: str
@@ -37,6 +38,7 @@ class RolloutRecord(msgspec.Struct, frozen=True):
     reason: str | None = None
     answer: str | None = None
     grant: bytes | None = None
+    number: int = 0
 
 
 class StepRecord(msgspec.Struct, frozen=True):

@@ -59,9 +59,12 @@ def rollout_of_call(connection: Connection, call_id: str) -> RolloutRecord | Non
     return one(connection, select(schema.rollout).where(schema.rollout.c.call_id == call_id), RolloutRecord)
 
 
-def read_rollout(connection: Connection, rollout: str) -> RolloutRecord | None:
-    """Return the rollout with this id, or None."""
-    return one(connection, select(schema.rollout).where(schema.rollout.c.id == rollout), RolloutRecord)
+def child_of(connection: Connection, parent: str, step: int, number: int) -> RolloutRecord | None:
+    """Return the child with this number that a step of `parent` started, or None."""
+    c = schema.rollout.c
+    started = select(schema.call.c.id).where(schema.call.c.rollout == parent, schema.call.c.step == step)
+    query = select(schema.rollout).where(c.parent == parent, c.number == number, c.call_id.in_(started))
+    return one(connection, query, RolloutRecord)
 
 
 def all_rollouts(connection: Connection) -> list[RolloutRecord]:

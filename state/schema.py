@@ -59,6 +59,7 @@ rollout = Table(
     Column("prompt", Text, nullable=False),
     Column("context", LargeBinary),
     Column("grant", LargeBinary),
+    Column("number", Integer, nullable=False, server_default="0"),
     Column("outcome", Text),
     Column("reason", Text),
     Column("answer", Text),
@@ -188,6 +189,7 @@ def migrate(connection: Connection, path: str) -> None:
 _STEPS: dict[int, tuple[str, ...]] = {
     1: (
         'ALTER TABLE rollout ADD COLUMN "grant" BLOB',
+        "ALTER TABLE rollout ADD COLUMN number INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE step ADD COLUMN partial TEXT",
         "CREATE INDEX IF NOT EXISTS call_by_question ON call (kind, args_hash)",
         "CREATE INDEX IF NOT EXISTS rollout_by_parent ON rollout (parent)",

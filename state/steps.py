@@ -41,6 +41,13 @@ def last_step(connection: Connection, rollout: str) -> StepRecord | None:
     return one(connection, query, StepRecord)
 
 
+def last_partial(connection: Connection, rollout: str) -> str | None:
+    """Return the answer so far of a rollout's newest done step."""
+    table = schema.step
+    done = select(table.c.partial).where(and_(table.c.rollout == rollout, table.c.state == "done"))
+    return connection.execute(done.order_by(table.c.seq.desc()).limit(1)).scalar()
+
+
 def steps_between(connection: Connection, rollout: str, first: int, last: int) -> list[StepRecord]:
     """Return the steps first..last (both included), oldest first."""
     table = schema.step

@@ -43,13 +43,13 @@ class ProcessState:
             (places, list(places)) for places in (sys.meta_path, sys.path_hooks, sys.path)
         ]
         self._limits = [(name, number, _get_limit(number)) for name, number in _LIMITS.items()]
-        self._reserve: bytearray | None = None
+        self._reserve: bytes | None = None
         self._depth = self._cell_depth = _get_depth()
 
     def prepare(self) -> None:
         """Make ready for a cell."""
         with suppress(MemoryError):
-            self._reserve = bytearray(_RESERVE)
+            self._reserve = bytes(_RESERVE)
         try:
             _getcwd()
         except OSError:  # an earlier cell removed it

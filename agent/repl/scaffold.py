@@ -5,6 +5,9 @@ Nothing here can be trusted by the host: a cell may replace any of it, and the h
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, overload
@@ -32,17 +35,17 @@ class CallError(str):
 
 
 class ChildAnswer(str):
-    """A child's answer; `rollout` is its id, and CONTEXT(child=id) shows its trajectory."""
+    """A child's answer; `trajectory` is the call that shows how it came by it."""
 
-    rollout: str
+    trajectory: str
 
-    def __new__(cls, text: str, rollout: str) -> ChildAnswer:
+    def __new__(cls, text: str, trajectory: str) -> ChildAnswer:
         made = super().__new__(cls, text)
-        made.rollout = rollout
+        made.trajectory = trajectory
         return made
 
     def __reduce__(self) -> Any:
-        return ChildAnswer, (str(self), self.rollout)
+        return ChildAnswer, (str(self), self.trajectory)
 
 
 class History(Sequence[dict[str, Any]]):
@@ -81,21 +84,32 @@ class ShellResult:
 
 
 def shell(command: str, timeout: float | None = None) -> ShellResult:
-    """Run a shell command in the workspace."""
+    """Run a shell command in the workspace; what it started ends with it when it takes longer than `timeout` seconds."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        errors="replace",
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command,
-            shell=True,
-            capture_output=True,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired as error:
-        out = error.stdout or b""
-        text = out.decode("utf-8", "replace") if isinstance(out, bytes) else out
-        return ShellResult(text, f"timed out after {timeout} s", 124)
-    return ShellResult(done.stdout, done.stderr, done.returncode)
+        out, error = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _end_group(process)
+        out, _ = process.communicate()
+        return ShellResult(out, f"timed out after {timeout} s", 124)
+    except BaseException:  # the cell was interrupted
+        _end_group(process)
+        raise
+    return ShellResult(out, error, process.returncode)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def build(
@@ -173,10 +187,10 @@ def build(
         log: int | None = None,
         metadata: str | None = None,
         step: int | None = None,
-        child: str | None = None,
+        child: int | None = None,
         offset: int = 0,
     ) -> str:
-        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full, or a child's steps."""
+        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full; with child=n its n-th child."""
         return str(
             _or_raise(
                 call(
@@ -255,8 +269,8 @@ def _typed(schema: Any) -> tuple[dict[str, Any] | None, Callable[[Any], Any]]:
 def _child_answer(outcome: dict[str, Any]) -> Any:
     if not outcome["ok"]:
         return CallError(outcome["value"])
-    rollout = outcome.get("rollout")
-    return ChildAnswer(outcome["value"], rollout) if rollout else outcome["value"]
+    trajectory = outcome.get("trajectory")
+    return ChildAnswer(outcome["value"], trajectory) if trajectory else outcome["value"]
 
 
 def _or_raise(outcome: Any) -> Any:

@@ -177,7 +177,7 @@ def context(_runs: int, file: str) -> dict[str, Any]:
     text = Path(file).read_text(encoding="utf-8", errors="replace")
     read_s = time.perf_counter() - began
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: reading the file is the caller's affair
-    code = "import time\nbegan = time.perf_counter()\nfound = context.count('zebra')\n" + SEND.format(
+    code = "import time\nbegan = time.perf_counter()\nfound = context.count('zebrafinch')\n" + SEND.format(
         "str(time.perf_counter() - began)"
     )
     began = time.perf_counter()

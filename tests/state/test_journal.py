@@ -127,6 +127,7 @@ def test_a_journal_of_the_first_version_is_brought_up_to_date(tmp_path: Path) ->
             "DROP INDEX call_by_question",
             "DROP INDEX rollout_by_parent",
             'ALTER TABLE rollout DROP COLUMN "grant"',
+            "ALTER TABLE rollout DROP COLUMN number",
             "ALTER TABLE step DROP COLUMN partial",
             "INSERT INTO rollout (id, depth, model, prompt, created_at) VALUES ('R', 0, 'm', 'p', 1.0)",
             "PRAGMA user_version=1",

@@ -4,7 +4,10 @@ INTENTS = (
         "count",
         r"\bhow (many|often)\b.*\b(lines?|files?|documents?|times|occurrences?|pages|mention\w*|contain\w*|occurs?)\b",
     ),
-    ("edge", r"\b(first|last)\b.*\b(mention\w*|occur\w*|appears?|contain\w*|line)\b"),
+    (
+        "edge",
+        r"\b(first|last)\b.*\b(mention|occur|appear|contain|line)|\b(mention|occur|appear|contain)\w*\b.*\b(first|last)\b",
+    ),
     ("holds", r"\b(which|what|where)\b.*\b(contains?|holds?|says?|prints?|message|text|mentions?|has the)\b"),
     ("does", r"\bwhat (does|do)\b.*\b(do|mean)\b|\bwhat (is|are)\b.* (for|do)\b|\bpurpose of\b"),
 )

@@ -12,7 +12,7 @@ stages = {
     "code": "ast defined walk named source candidate",
     "signatures": "defaults raised",
     "extract": "constant header things from_code region",
-    "tally": "aimed batches tally counted",
+    "tally": "aimed tally counted",
     "stated": "DEFINES CODE value_of from_lines",
     "purpose": "purpose",
     "sentences": "BREAK LEAD SENTENCE sentences",

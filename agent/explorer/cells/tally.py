@@ -4,29 +4,15 @@ def aimed(aim):
     return edges[0] + re.escape(aim["about"]).replace(r"\ ", " ") + edges[1]
 
 
-def batches(names, size=16 << 20):
-    """Documents in groups of some megabytes, so that their matches never pile up."""
-    group, held = [], 0
-    for name in names:
-        group.append(name)
-        held += context[name].size
-        if held >= size:
-            yield group
-            group, held = [], 0
-    if group:
-        yield group
-
-
 def tally(pattern, aim):
     """Count hits, lines and documents exactly; keep the first hit, the last one, and the documents with the most lines."""
     total, lines, files, first, last = 0, 0, {}, None, None
-    for group in batches(texts if aim["scope"] is None else aim["scope"]):
-        for match in context.search(pattern, ignore_case=aim["folded"], limit=1 << 40, docs=group):
-            spot = (match.doc.name, match.line)
-            total, lines = total + 1, lines + (spot != last)
-            if spot != last:
-                files[spot[0]] = files.get(spot[0], 0) + 1
-            first, last = first or spot, spot
+    for match in context.iter_search(pattern, aim["folded"], aim["scope"]):  # one by one: a gigabyte may hold millions
+        spot = (match.doc.name, match.line)
+        total, lines = total + 1, lines + (spot != last)
+        if spot != last:
+            files[spot[0]] = files.get(spot[0], 0) + 1
+        first, last = first or spot, spot
     return {"hits": total, "lines": lines, "files": files, "first": first, "last": last}
 
 
