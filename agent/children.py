@@ -19,11 +19,12 @@ from ulid import ULID
 
 from agent.asked import Settled, recorded
 from agent.budget import Budget, Grant
-from agent.errors import BudgetSpent
+from agent.errors import BudgetSpent, ProviderError, RequestRejected, UsageError
 from agent.models.base import ModelSpec
 from agent.outcome import Outcome
 from agent.runtime import in_thread
 from agent.scope import Scope
+from agent.subcalls import chosen_by_cell
 from state import calls as journal_calls
 from state import runs, steps
 from state.records import CallKey, CallRecord, RolloutRecord, StepRecord
@@ -110,6 +111,10 @@ def _work(scope: Scope) -> Outcome:
         return Loop(own).run()
     except BudgetSpent as error:
         return Outcome("budget", error.message)
+    except (ProviderError, UsageError) as error:
+        if not isinstance(error, RequestRejected) and not chosen_by_cell(scope, scope.spec):
+            raise
+        return Outcome("failed", error.message)  # asking again cannot help, and its siblings are unharmed
     finally:
         budget.end()
 

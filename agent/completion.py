@@ -11,6 +11,19 @@ from agent.outcome import Outcome
 from state.records import Spend
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """Calls, tokens and USD of a completion and all below it; `total_cost` is None when a call's price is unknown."""
+
+    total_calls: int
+    total_input_tokens: int
+    total_output_tokens: int
+    total_cost: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as a dict."""
+        return msgspec.structs.asdict(self)
+
+
 class Completion(msgspec.Struct, frozen=True):
     """A finished completion: the answer (`response`), how it ended, what it took, and where its trajectory is.
 
@@ -37,14 +50,11 @@ class Completion(msgspec.Struct, frozen=True):
         return None if self.outcome.kind == "done" else self.outcome.reason
 
     @property
-    def usage_summary(self) -> dict[str, Any]:
-        """Calls, tokens and cost of this completion and all below it."""
-        return {
-            "total_calls": self.spend.calls,
-            "total_input_tokens": self.spend.tokens_in,
-            "total_output_tokens": self.spend.tokens_out,
-            "total_cost": None if self.spend.unpriced_calls else self.spend.usd,
-        }
+    def usage_summary(self) -> Usage:
+        """The spend, under the names that the paper's library gives its parts."""
+        spend = self.spend
+        cost = None if spend.unpriced_calls else spend.usd
+        return Usage(spend.calls, spend.tokens_in, spend.tokens_out, cost)
 
     def __str__(self) -> str:
         return self.response
@@ -73,7 +83,3 @@ class TokenLimitExceededError(LimitExceeded):
 
 class ErrorThresholdExceededError(LimitExceeded):
     """`max_errors` steps in a row failed."""
-
-
-class IterationsExceededError(LimitExceeded):
-    """`max_iterations` steps are done without an answer."""

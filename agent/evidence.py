@@ -9,7 +9,7 @@ import msgspec
 from agent.context import Context
 
 _CITED = re.compile(r"\[([^\[\]\n]+?):(\d+)(?:-(\d+))?\]")
-_BARE = re.compile(r"(?<![\w\[/])([\w./~+@-]+\.[A-Za-z]\w*|[\w.+@-]+(?:/[\w.+@-]+)+):(\d+)(?:-(\d+))?\b")
+_BARE = re.compile(r"(?<![\w\[/.+@~-])([\w./~+@-]+\.[A-Za-z]\w*|[\w.+@-]+(?:/[\w.+@-]+)+):(\d+)(?:-(\d+))?\b")
 _LINES = 5  # of a cited range that are shown
 
 

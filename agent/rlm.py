@@ -12,7 +12,8 @@ import tempfile
 import threading
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,10 +24,11 @@ from ulid import ULID
 from agent import completion as results
 from agent.budget import Budget, Grant, grant_of
 from agent.calls import CallBroker
+from agent.checkpoints import Namespace
 from agent.children import first_step
 from agent.completion import Completion
 from agent.context.manifest import Manifest
-from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped
+from agent.errors import AgentError, BudgetSpent, UsageError
 from agent.loop import Loop
 from agent.models.registry import ModelPool
 from agent.outcome import Outcome
@@ -39,9 +41,12 @@ from agent.runtime import Runtime
 from agent.scope import Place, Scope
 from state import calls as journal_calls
 from state import runs, steps
+from state.errors import RunHeld
 from state.journal import Journal
 from state.lease import RunLock, take_lease
-from state.records import RolloutRecord, RunRecord, Spend
+from state.records import RolloutRecord, RunRecord, Spend, StepRecord
+
+_PATIENCE = 10.0  # seconds that closing waits for the completions that it ended
 
 
 class RLM:
@@ -62,9 +67,13 @@ class RLM:
         self._options: Options = read_options({"model": model, "sub_model": sub_model, **options})
         self._task, self._toolbox = self._options.task(), self._options.toolbox()
         self._opened = _Opened(self._options, self._task, self._toolbox)
-        self._opened.place(tuple(path.absolute() for path in self._options.warm))
         self._turn = threading.RLock()
         self._finalizer = weakref.finalize(self, self._opened.close)
+        try:
+            self._opened.place(tuple(path.absolute() for path in self._options.warm))
+        except BaseException:
+            self.close()
+            raise
 
     def completion(
         self, prompt: Any, root_prompt: str | None = None, *, question: str | None = None, context: Any = None
@@ -75,7 +84,7 @@ class RLM:
         looked at in place. With `context`, `prompt` is the question. Alone, `prompt` is both. Raises `LimitExceeded` when a
         `max_…` option ends it, `ProviderError` when a model cannot be had.
         """
-        material = material_of(prompt, question or root_prompt, context)
+        material = material_of(prompt, question or root_prompt, context, self._options.user_prologue or "")
         if not self._options.persistent:
             return self._complete(material)
         with self._turn:
@@ -92,7 +101,10 @@ class RLM:
         return manifest
 
     def close(self) -> None:
-        """End what is running for this object; a temporary folder is removed. A second call does nothing."""
+        """End what is running for this object, as a crash would; a temporary folder is removed.
+
+        A completion that runs on another thread returns with its answer so far. A second call does nothing.
+        """
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -102,9 +114,16 @@ class RLM:
         self.close()
 
     def _complete(self, material: Material) -> Completion:
+        with self._opened.working():
+            done = self._completed(material)
+        self._raise_for_limit(done)
+        return done
+
+    def _completed(self, material: Material) -> Completion:
         runtime, began = self._opened.runtime, time.monotonic()
-        runtime.manifest = _together(runtime.manifest, material.manifest)
+        self._opened.know(material.manifest)
         rollout, fresh = self._opened.rollout_for(material, self._options.persistent)
+        earlier = self._opened.earlier(rollout.id) if self._options.persistent else {}
         spent, worked = (Spend(), 0.0) if fresh else self._opened.used(rollout.id)
         budget = runtime.budget.child(grant_of(self._task.limits), spent, worked)
         scope = Scope(
@@ -113,25 +132,23 @@ class RLM:
             rollout,
             self._task.models.root,
             budget,
-            self._opened.place(material.shown_paths),
+            self._opened.place(_shown(material, earlier)),
             system=self._options.custom_system_prompt or "",
             persistent=self._options.persistent,
-            frame=self._opened.earlier(rollout.id) if self._options.persistent else {},
+            frame=earlier,
         )
         try:
             outcome = self._work(scope)
-        except Stopped as stopped:
-            outcome = Outcome("stopped", stopped.message, self._opened.so_far(rollout.id))
         except BudgetSpent as error:
             outcome = Outcome("budget", error.message)
-        except ProviderError:
+        except BaseException as error:
             self._opened.in_progress.discard(rollout.id)  # it goes on when it is asked again
-            raise
+            if not isinstance(error, Exception) or not self._opened.closed:
+                raise
+            outcome = Outcome("stopped", "the RLM was closed meanwhile", self._opened.so_far(rollout.id))
         finally:
             budget.end()
-        done = self._opened.end(rollout, outcome, time.monotonic() - began, material)
-        self._raise_for_limit(done)
-        return done
+        return self._opened.end(rollout, outcome, time.monotonic() - began, material)
 
     def _work(self, scope: Scope) -> Outcome:
         frame, route = context_frame(scope), self._options.route
@@ -160,9 +177,10 @@ class _Opened:
         base = Path(given if given is not None else self._temporary or "").absolute()
         private = base / ".rlm-agent"
         private.mkdir(parents=True, exist_ok=True)
-        self._lock = RunLock(private / "lock")
+        self._lock = _lock(private)
         self._task = task
-        self._placing = threading.Lock()
+        self._placing, self._idle = threading.Lock(), threading.Condition()
+        self._working, self.closed = 0, False
         self.in_progress: set[str] = set()
         try:
             self.journal = Journal(private / "journal.db")
@@ -197,13 +215,37 @@ class _Opened:
             now, model = time.time(), self._task.models.root.model
             made = RolloutRecord(str(ULID()), None, None, 0, model, material.goal, material.packed, now)
             runs.create_rollout(connection, made)
-            before = steps.last_step(connection, roots[-1].id) if persistent and roots else None
-            steps.begin_step(connection, _going_on(connection, made.id, before, now))
+            earlier = roots[-1].id if persistent and roots else None
+            steps.begin_step(connection, _going_on(connection, made.id, earlier, now))
             return made, True
 
         record, fresh = self.journal.write(find_or_begin)
         self.in_progress.add(record.id)
         return record, fresh
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a completion for the time of the block; raises `UsageError` when all is closed."""
+        with self._idle:
+            if self.closed:
+                raise UsageError("RLM: it is closed", "make a new one; with the same workspace= it goes on there")
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._working -= 1
+                self._idle.notify_all()
+
+    def know(self, manifest: Manifest | None) -> None:
+        """Add the documents of a completion to those that references may name; a changed file is known as it is now."""
+        if manifest is None:
+            return
+        with self._placing:
+            before = self.runtime.manifest
+            docs = {doc.path: doc for doc in (*before.docs, *manifest.docs)}
+            refused = dict.fromkeys((*before.refused, *manifest.refused))
+            self.runtime.manifest = Manifest(tuple(docs.values()), tuple(refused))
 
     def place(self, shown: tuple[Path, ...]) -> Place:
         """Return the place of completions over these files."""
@@ -229,14 +271,17 @@ class _Opened:
 
         found = self.journal.read(read)
         contexts = {f"context_{n}": msgspec.msgpack.decode(root.context or b"") for n, (root, _) in enumerate(found)}
+        for frame in contexts.values():
+            self.know(msgspec.convert(frame["manifest"], Manifest) if "manifest" in frame else None)
         histories = {f"history_{n}": conversation(root.prompt, done) for n, (root, done) in enumerate(found[:-1])}
         return {"contexts": contexts, "values": histories}
 
     def end(self, rollout: RolloutRecord, outcome: Outcome, seconds: float, material: Material) -> Completion:
-        """Record how a completion ended, and return it."""
+        """Record how a completion ended, and return it; one that was stopped has not ended: it goes on when it is asked again."""
 
         def write(connection: Any) -> tuple[Spend, int]:
-            runs.end_rollout(connection, rollout.id, outcome.kind, outcome.reason, outcome.answer)
+            if outcome.kind != "stopped":
+                runs.end_rollout(connection, rollout.id, outcome.kind, outcome.reason, outcome.answer)
             last = steps.last_step(connection, rollout.id)
             return journal_calls.spend(connection, rollout.id), last.seq if last is not None else 0
 
@@ -246,10 +291,16 @@ class _Opened:
         return Completion(outcome.answer, outcome, spend, count, seconds, rollout.id, rollout.model, material.shown)
 
     def close(self) -> None:
-        """End everything."""
+        """End everything: first what completions wait for, then, when they have ended, what they use."""
+        with self._idle:
+            self.closed = True
         self.runtime.stop.set()
+        self.runtime.now.set()
+        self.runtime.budget.cancel()
         with suppress(RuntimeError):
             self.broker.close()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._working, _PATIENCE)
         self.runtime.models.close()
         for place in self._places.values():
             close_place(place)
@@ -269,21 +320,34 @@ class _Opened:
         return self.journal.write(find_or_create)
 
 
-def _together(manifest: Manifest, more: Manifest | None) -> Manifest:
-    """Return a manifest with the documents of both: references of all completions stay valid."""
-    if more is None:
-        return manifest
-    known = {doc.path for doc in manifest.docs}
-    fresh = (doc for doc in more.docs if doc.path not in known)
-    return Manifest((*manifest.docs, *fresh), (*manifest.refused, *more.refused))
+def _shown(material: Material, earlier: dict[str, Any]) -> tuple[Path, ...]:
+    """Return the files that a completion's REPL sees: those of its own context, and of the earlier ones that it finds."""
+    named = (Path(path) for frame in earlier.get("contexts", {}).values() for path in frame.get("paths", ()))
+    return tuple(dict.fromkeys([*material.shown_paths, *(path for path in named if path.exists())]))
 
 
-def _going_on(connection: Any, rollout: str, before: Any, now: float) -> Any:
-    """Return step 0 of a rollout that has the variables of the step `before` it."""
+def _lock(private: Path) -> RunLock:
+    try:
+        return RunLock(private / "lock")
+    except RunHeld as error:
+        raise RunHeld(
+            f"{private.parent}: another RLM, or a run, is at work in this workspace",
+            "close the other one first, or give each a workspace= of its own",
+        ) from error
+
+
+def _going_on(connection: Any, rollout: str, earlier: str | None, now: float) -> StepRecord:
+    """Return step 0 of a rollout that has the variables of an `earlier` one, but for its answer."""
     first = first_step(rollout, now)
+    before = steps.last_step(connection, earlier) if earlier is not None else None
+    if before is not None and before.state != "done":
+        before = steps.read_step(connection, before.rollout, before.seq - 1)
     if before is None or before.base is None:
         return first
     source = steps.read_step(connection, before.rollout, before.base)
     if source is None or source.namespace is None:
         return first
-    return msgspec.structs.replace(first, base=0, namespace=source.namespace, variables=before.variables)
+    stored = msgspec.msgpack.decode(source.namespace, type=Namespace)
+    shas = {name: sha for name, sha in stored.shas.items() if name != "answer"}
+    kept = msgspec.msgpack.encode(Namespace(shas, stored.lost))
+    return msgspec.structs.replace(first, base=0, namespace=kept, variables=before.variables)

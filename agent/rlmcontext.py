@@ -29,8 +29,11 @@ class Material(msgspec.Struct, frozen=True):
     shown_paths: tuple[Path, ...] = ()
 
 
-def material_of(prompt: Any, question: str | None, context: Any) -> Material:
-    """Sort out what is the question and what is the context; raises `UsageError` for what cannot be either."""
+def material_of(prompt: Any, question: str | None, context: Any, prologue: str = "") -> Material:
+    """Sort out what is the question and what is the context; raises `UsageError` for what cannot be either.
+
+    `prologue` is said before every question.
+    """
     if context is not None:
         if question is not None:
             raise UsageError("completion: both question= and context= are given", "completion(question, context=…)")
@@ -40,10 +43,10 @@ def material_of(prompt: Any, question: str | None, context: Any) -> Material:
     paths = _paths(prompt)
     if paths is not None:
         manifest = build_manifest([ContextSource(str(path.absolute())) for path in paths], document_cache())
-        frame: dict[str, Any] = {"manifest": msgspec.to_builtins(manifest)}
+        frame: dict[str, Any] = {"manifest": msgspec.to_builtins(manifest), "paths": [str(p.absolute()) for p in paths]}
     else:
-        manifest, frame = None, {"value": _plain(prompt)}
-    packed = msgspec.msgpack.encode(frame)
+        manifest, frame = None, {"value": prompt}
+    packed = _packed(frame)
     if len(packed) > _INLINE:
         raise UsageError(
             f"completion: a context of {len(packed)} bytes is too large to be given inline",
@@ -51,7 +54,8 @@ def material_of(prompt: Any, question: str | None, context: Any) -> Material:
         )
     absolute = [path.absolute() for path in paths or ()]
     visible = shown_paths(absolute, manifest) if manifest is not None else ()
-    return Material(question or _IN_CONTEXT, packed, manifest, prompt, visible)
+    goal = question or _IN_CONTEXT
+    return Material(f"{prologue}\n\n{goal}" if prologue else goal, packed, manifest, prompt, visible)
 
 
 def conversation(goal: str, done: Sequence[StepRecord]) -> list[dict[str, str]]:
@@ -71,15 +75,16 @@ def _paths(prompt: Any) -> list[Path] | None:
     return None
 
 
-def _plain(prompt: Any) -> Any:
-    if not isinstance(prompt, (str, dict, list, tuple)):
+def _packed(frame: dict[str, Any]) -> bytes:
+    value = frame.get("value", "")
+    if not isinstance(value, (str, dict, list, tuple)):
         raise UsageError(
-            f"completion: a {type(prompt).__name__} is no context",
+            f"completion: a {type(value).__name__} is no context",
             "give a text, a list, a dict, or paths (pathlib.Path)",
         )
     try:
-        return msgspec.to_builtins(prompt, builtin_types=(bytes,))
-    except (TypeError, ValueError) as error:
+        return msgspec.msgpack.encode(msgspec.to_builtins(frame, builtin_types=(bytes,)))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(
             f"completion: the context holds what is no plain data: {error}", "use text, numbers, lists, dicts"
         ) from error

@@ -43,6 +43,7 @@ _WITHOUT_MEANING = (
     "compaction",
     "compaction_threshold_pct",
     "orchestrator",
+    "depth",
 )
 
 
@@ -63,6 +64,7 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     custom_tools: dict[str, Any] | None = None
     custom_sub_tools: dict[str, Any] | None = None
     custom_system_prompt: str | None = None
+    user_prologue: str | None = None
     verbose: bool = False
     watch: Callable[..., Any] | None = None
     warm: tuple[Path, ...] = ()
@@ -124,7 +126,11 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "errors": self.max_errors,
             "concurrency": self.max_concurrent_subcalls,
         }
-        return Limits.model_validate({**{k: v for k, v in said.items() if v is not None}, **self.limits})
+        try:
+            return Limits.model_validate({**{k: v for k, v in said.items() if v is not None}, **self.limits})
+        except ValidationError as error:
+            first = min(mistakes_of(error, Limits))
+            raise UsageError(f"limits: {first.message}", "`rlm-agent schema` lists the limits") from error
 
     def _root(self) -> ModelSpec:
         if self.model is not None:

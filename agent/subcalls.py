@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from agent.asked import Asked, Settled, hash_request
-from agent.models.base import Message, ToolCall
+from agent.errors import ProviderError, UsageError
+from agent.models.base import Message, ModelSpec, ToolCall
 from agent.scope import Scope
 from state.records import CallKey
 
@@ -26,7 +27,25 @@ RunTool = Callable[[str, list[Any], dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 async def answer(scope: Scope, asked: Asked, run_tool: RunTool) -> dict[str, Any]:
-    """Settle one sub-call to its end and return {"ok", "value"}."""
+    """Settle one sub-call to its end and return {"ok", "value"}.
+
+    Raises a `ProviderError` when one of the run's own models cannot be had; a model that the cell itself chose just fails.
+    """
+    try:
+        return await _answer(scope, asked, run_tool)
+    except (ProviderError, UsageError) as error:
+        if not chosen_by_cell(scope, asked.spec):
+            raise
+        return {"ok": False, "value": error.message}
+
+
+def chosen_by_cell(scope: Scope, spec: ModelSpec) -> bool:
+    """Say whether a cell named this model, and not the run: then that it cannot be had is the cell's mistake."""
+    models = scope.runtime.task.models
+    return spec not in (models.root, models.sub, models.fold, *models.fallbacks)
+
+
+async def _answer(scope: Scope, asked: Asked, run_tool: RunTool) -> dict[str, Any]:
     settled, asked = await _with_tools(scope, asked, run_tool)
     schema = asked.request.schema
     if not settled.ok or schema is None:

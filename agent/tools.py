@@ -39,8 +39,8 @@ class HostTool(msgspec.Struct, frozen=True):
         if inspect.isawaitable(result):
             result = asyncio.run(_wait(result))
         try:
-            return msgspec.to_builtins(result, builtin_types=(bytes,))
-        except (TypeError, ValueError) as error:
+            return plain(result)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = type(result).__name__
             raise TypeError(f"{self.name} returned a {kind}; return text, numbers, lists or dicts ({error})") from error
 
@@ -108,19 +108,29 @@ def tools_of(given: Mapping[str, Any], to: str) -> tuple[list[HostTool], dict[st
     values: dict[str, tuple[Any, str, str]] = {}
     wrong: list[str] = []
     for name, item in given.items():
-        described = isinstance(item, Mapping) and "tool" in item
+        described = isinstance(item, Mapping) and "tool" in item and set(item) <= {"tool", "description"}
         thing = item["tool"] if described else item
         description = str(item.get("description", "")) if described else ""
         if callable(thing):
             tools.append(HostTool(name, thing, description or inspect.getdoc(thing) or "", to))
             continue
         try:
-            values[name] = (msgspec.to_builtins(thing, builtin_types=(bytes,)), description, to)
-        except (TypeError, ValueError):
+            values[name] = (plain(thing), description, to)
+        except (TypeError, ValueError, OverflowError, RecursionError):
             wrong.append(f"{name} is a {type(thing).__name__}")
     if wrong:
         raise UsageError(f"tools: {'; '.join(wrong)}", "give functions, or plain data (text, numbers, lists, dicts)")
     return tools, values
+
+
+def plain(value: Any) -> Any:
+    """Return a value as the plain data that can go to a REPL and into the journal.
+
+    Raises TypeError, ValueError, RecursionError, or OverflowError for whole numbers of more than 64 bits.
+    """
+    made = msgspec.to_builtins(value, builtin_types=(bytes,))
+    msgspec.msgpack.encode(made)
+    return made
 
 
 def refuse_names(names: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _SHOWN = 110
+_LARGE = 40  # sub-calls of a batch whose progress is worth a line
 
 
 class Progress:
@@ -109,8 +110,16 @@ class Progress:
         self._state["usd"] += facts["usd"] or 0.0
         self._state["unpriced"] |= facts["ok"] and facts["usd"] is None
         self._state["calls"] += 1
-        if facts["kind"] != "root":
-            self._state["doing"] = "running a cell, sub-calls"
+
+    def _on_batch(self, facts: dict[str, Any]) -> None:
+        done, failed, total = facts["done"], facts["failed"], facts["total"]
+        if total > 1:
+            self._state["doing"] = f"sub-calls {done} of {total}" + (f", {failed} failed" if failed else "")
+            if total >= _LARGE and done % (total // 4 or 1) == 0:
+                self._say(f"          … {done} of {total} sub-calls" + (f", {failed} failed" if failed else ""))
+
+    def _on_tool(self, facts: dict[str, Any]) -> None:
+        self._state["doing"] = f"running the tool {facts['name']}"
 
     def _on_commit(self, facts: dict[str, Any]) -> None:
         self._say(f"          ✓ commit {facts['sha'][:8]}  {_short(facts['summary'])}")

@@ -45,6 +45,7 @@ THOUGHTS = {
     "give_up": "This keeps failing, so I stop and say so.",
 }
 CHILD = "You answer one question over the given `context`"  # how a child's rules begin
+_GIVEN_UP = "no ready answer: the run ends as stuck"
 _MARKER = re.compile(r"^NEXT: (\w+)(?: (\d+))?\s*$", re.MULTILINE)
 _TROUBLE = re.compile(r"^Traceback \(most recent call last\)|^\w*(?:Error|Exception|Interrupt)\b.*", re.MULTILINE)
 
@@ -123,6 +124,8 @@ def next_cell(messages: Sequence[Message]) -> tuple[str, int | None]:
     if not replies:  # at a late step the bound left no room for earlier ones: never start from nothing then
         step = re.findall(r"^step: (\d+)", messages[-1].content if messages else "", re.MULTILINE)
         return ("recover", None) if step and int(step[-1]) > 1 else ("survey", None)
+    if _GIVEN_UP in messages[replies[-1]].content:  # it stays given up
+        return "give_up", None
     ends = [*replies[1:], len(messages)]
     seen = [_observation(messages[at + 1 : end]) for at, end in zip(replies, ends, strict=True)]
     marker = _marker(seen[-1])

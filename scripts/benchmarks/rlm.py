@@ -10,7 +10,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -76,16 +76,14 @@ def child_start(options: Options, folder: Path) -> list[Figure]:
     return [figure(NAME, "child_start", "ms", [t * 1e3 for t in times], 30, options.rlms("child_start"), note)]
 
 
-def batch_calls(options: Options, folder: Path) -> list[Figure]:
+def batch_calls(options: Options, folder: Path) -> Iterator[Figure]:
     """Time a batch of 200 calls of 50 ms, journaled: all at once, and at the peer's 16 at once."""
     prompts, ask = "[f'leaf {n} {i}' for i in range(200)]", "llm_query_batched(prompts)"
-    peer, made = options.rlms("batch_calls"), []
+    peer = options.rlms("batch_calls")
     for name, at_once, target in (("batch_200_calls", 200, 0.15), ("batch_200_calls_16_at_once", 16, None)):
         times = _in_cell(folder, options.runs, prompts, ask, delay=0.05, concurrency=at_once)
-        made.append(
-            figure(NAME, name, "s", times, target, peer, f"limits.concurrency: {at_once}; 50 ms a call, journaled")
-        )
-    return made
+        note = f"limits.concurrency: {at_once}; 50 ms a call, journaled"
+        yield figure(NAME, name, "s", times, target, peer, note)
 
 
 def batch_large(options: Options, folder: Path) -> list[Figure]:
@@ -133,9 +131,9 @@ def _beside(
     return figure(NAME, name, unit, times, target, peer, note)
 
 
-def search(options: Options, folder: Path) -> list[Figure]:
+def search(options: Options, folder: Path) -> Iterator[Figure]:
     """Time searches of 1 GB in a cell, all matches with their lines, beside ripgrep's on the same file."""
-    big, runs, made = material.one_gigabyte(), max(3, options.runs // 2), []
+    big, runs = material.one_gigabyte(), max(3, options.runs // 2)
     program = peers.ripgrep() if options.peers else ""
     for name, pattern in material.PATTERNS.items():
         ours, theirs = material.search(folder, big, pattern, runs, program)
@@ -146,8 +144,7 @@ def search(options: Options, folder: Path) -> list[Figure]:
             differs = "" if theirs[0].matches == ours[0].matches else f", which finds {theirs[0].matches}"
             peer = Peer("ripgrep 15", statistics.median(x.seconds for x in theirs), f"ripgrep's {bare:.2f} s{differs}")
         target = 1.5 * peer.value if peer else None
-        made.append(figure(NAME, f"search_1_GB_{name}", "s", [x.seconds for x in ours], target, peer, note))
-    return made
+        yield figure(NAME, f"search_1_GB_{name}", "s", [x.seconds for x in ours], target, peer, note)
 
 
 def prompts(options: Options, folder: Path) -> list[Figure]:
@@ -165,7 +162,7 @@ def prompts(options: Options, folder: Path) -> list[Figure]:
     return made
 
 
-CASES: tuple[Callable[[Options, Path], list[Figure]], ...] = (
+CASES: tuple[Callable[[Options, Path], Iterable[Figure]], ...] = (
     cell_round_trip, completion, child_start, batch_calls, batch_large, children, context, search, prompts,
 )  # fmt: skip
 

@@ -21,7 +21,9 @@ def a_fold(first: int, last: int, summary: str = "found things") -> FoldRecord:
 
 
 def material(**fields: object) -> Material:
-    return Material(**{"system": "Rules.", "goal": "Find the answer.", "step": 7, "steps": [a_step(5), a_step(6)], **fields})  # type: ignore[arg-type]
+    return Material(
+        **{"system": "Rules.", "goal": "Find the answer.", "step": 7, "steps": [a_step(5), a_step(6)], **fields}
+    )  # type: ignore[arg-type]
 
 
 def test_order_is_system_task_history_environment_steps_state() -> None:

@@ -58,6 +58,7 @@ SCRIPT = """
     A child.
     ```repl
     print(rlm_query("What is in the scratch?", context="some text"))
+    print(weigh(n, unit="kg"))
     ```
 - reply: |
     Too early.
@@ -80,15 +81,25 @@ context: [material.txt]
 models: {root: {model: offline/scripted, params: {script: script.yaml, ledger: ledger.jsonl}}}
 limits: {steps: 40, prompt_tokens: 4k}
 accept: [{file: done.txt}, {run: "grep -q 11 all.txt"}]
+tools: [{name: weigh, python: "tools.py:weigh", repeatable: REPEATABLE}]
+"""
+
+TOOLS = """
+import os
+def weigh(n, unit):
+    with open(os.path.join(os.path.dirname(__file__), "weighed.txt"), "a") as file:
+        file.write("once\\n")
+    return {"weight": n * 2, "unit": unit}
 """
 
 
-def make_task(folder: Path) -> Path:
+def make_task(folder: Path, repeatable: str = "true") -> Path:
     """Write the task into a folder of its own and return its file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "material.txt").write_text("hello, material\n")
     (folder / "script.yaml").write_text(SCRIPT)
-    (folder / "task.yaml").write_text(TASK)
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "task.yaml").write_text(TASK.replace("REPEATABLE", repeatable))
     return folder / "task.yaml"
 
 
@@ -127,6 +138,21 @@ def test_killed_at_a_boundary_it_ends_as_if_it_had_not_been(
     lost = question(workspace, "SELECT count(*) FROM attempt WHERE result = 'lost'")[0][0]
     again = sum(requests(tmp_path).values()) - len(requests(tmp_path))
     assert again <= lost <= 3, "only requests in flight at the kill may be sent again, and each is flagged"
+
+
+@pytest.mark.parametrize(("point", "times"), [("tool.started", 0), ("tool.returned", 1)])
+def test_a_tool_that_was_cut_off_is_unknown_and_never_called_again_by_itself(
+    point: str, times: int, tmp_path: Path
+) -> None:
+    task, workspace = make_task(tmp_path, repeatable="false"), tmp_path / "w"
+    code, _, _ = rlm("start", "--task", str(task), "--workspace", str(workspace), crash=point)
+    assert killed(code)
+    code, out, err = rlm("resume", str(workspace))
+    assert code == 0, out + err
+    weighed = tmp_path / "weighed.txt"
+    assert (weighed.read_text().count("once") if weighed.exists() else 0) == times
+    told = question(workspace, "SELECT observation FROM step WHERE observation LIKE '%outcome unknown%'")
+    assert len(told) == 1 and "weigh was called before" in told[0][0]
 
 
 def test_killed_again_and_again_during_recovery(tmp_path: Path, undisturbed: dict[str, object]) -> None:

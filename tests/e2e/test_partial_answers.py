@@ -55,8 +55,6 @@ def test_after_a_kill_and_a_resume(tmp_path: Path) -> None:
     assert outcome(tmp_path / "w") == ("budget", "so far")
 
 
-
-
 def test_when_the_model_cannot_be_had(tmp_path: Path) -> None:
     make(tmp_path, SO_FAR)
     script = tmp_path / "script.yaml"

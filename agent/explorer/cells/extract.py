@@ -17,7 +17,8 @@ def header(fit, doc, node):
 def things(number):
     """What a question names, modules apart, the most exact name first."""
     wanted = [name for name in asked[number]["names"] if not is_module(name)]
-    wanted = wanted or asked[number]["names"]
+    if asking and not wanted and asked[number]["kind"] in ("default", "value", "where", "base", "raise"):
+        wanted = asked[number]["names"]  # among so many documents some module bears almost any name
     return sorted(wanted, key=lambda name: (-name.count("."), name))
 
 

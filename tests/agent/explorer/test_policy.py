@@ -136,7 +136,11 @@ def test_a_question_that_always_fails_is_left_open_and_the_others_answered(tmp_p
 def test_it_gives_up_when_nothing_works(tmp_path: Path) -> None:
     run = notes(tmp_path, first_option)
     run.names["context"] = None
-    assert run.finish(limit=12).startswith("Gave up")
+    for _ in range(20):
+        run.step()
+    assert not run.names["answer"]["ready"], "a failure is no answer"
+    assert run.names["answer"]["content"].startswith("Gave up")
+    assert all("Gave up" in shown for _, shown in run.steps[-5:]), "each step fails, so that the run ends as stuck"
 
 
 def test_the_check_sees_a_false_citation(tmp_path: Path) -> None:
