@@ -151,10 +151,10 @@ def first_step(rollout: str, now: float) -> StepRecord:
 
 def _end_of(connection: Connection, rollout: RolloutRecord, step: int, settled: Settled) -> ChildEnd:
     """Fold an ended child. Nothing in it differs between two runs of the same steps: no id, no time, no money."""
-    last, spent = steps.last_step(connection, rollout.id), journal_calls.spend(connection, rollout.id)
+    last, calls = steps.last_step(connection, rollout.id), journal_calls.count_below(connection, rollout.id)
     trajectory = f"CONTEXT(step={step}, child={rollout.number})"
     done = "done" if settled.ok else "ended without an answer"
-    line = f"[child {rollout.number} {done}: {last.seq if last else 0} steps, {spent.calls} calls; {trajectory} shows them]"
+    line = f"[child {rollout.number} {done}: {last.seq if last else 0} steps, {calls} calls; {trajectory} shows them]"
     return ChildEnd(settled.ok, settled.text, line, trajectory)
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,7 @@ class HostTool(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """Return its call and what it does, in one line for a prompt."""
-        try:
-            signature = str(inspect.signature(self.function))
-        except (TypeError, ValueError):
-            signature = "(…)"
+        signature = _signature(self.function)
         first = self.description.strip().split("\n")[0]
         return f"`{self.name}{signature}`" + (f": {first}" if first else "")
 
@@ -159,6 +157,13 @@ def _function(place: str) -> Callable[..., Any]:
     if not callable(function):
         raise UsageError(f"tools: {file} has no function {name!r}", "name it as file.py:function")
     return function  # type: ignore[no-any-return]
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    for evaluated in (True, False):  # annotations that are texts are shown as what they name, where that can be found
+        with suppress(Exception):
+            return str(inspect.signature(function, eval_str=evaluated))
+    return "(…)"
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, func, insert, select, update
+from sqlalchemy import Connection, Update, and_, bindparam, case, func, insert, select, update
 
 from state import schema
 from state.errors import JournalError
@@ -13,11 +14,20 @@ from state.records import CallKey, CallRecord, Spend
 from state.rows import add, many, one
 
 _CHUNK = 500  # hashes that one statement asks for
+_CALL, _ATTEMPT = schema.call.c, schema.attempt.c
+_OF_STEP = [getattr(_CALL, name) == bindparam(f"a_{name}") for name in ("rollout", "step", "kind")]
+_BY_KEY = select(schema.call).where(*_OF_STEP, _CALL.args_hash == bindparam("a_args_hash"), _CALL.n == bindparam("a_n"))
+_BY_HASHES = select(schema.call).where(*_OF_STEP, _CALL.args_hash.in_(bindparam("hashes", expanding=True)))
+_ATTEMPT_ENDS = (
+    update(schema.attempt)
+    .where(_ATTEMPT.call_id == bindparam("of"), _ATTEMPT.n == bindparam("number"))
+    .values(ended_at=bindparam("at"), result=bindparam("how"), detail=bindparam("why"))
+)
 
 
 def find_call(connection: Connection, key: CallKey) -> CallRecord | None:
     """Return the call with this key, settled or not."""
-    return one(connection, select(schema.call).where(_is(key)), CallRecord)
+    return one(connection, _BY_KEY, CallRecord, **{f"a_{name}": getattr(key, name) for name in key.__struct_fields__})
 
 
 def find_or_start(
@@ -42,13 +52,11 @@ def find_or_start_all(connection: Connection, wanted: Sequence[CallRecord]) -> l
     groups: dict[tuple[str, int, str], set[str]] = {}
     for record in wanted:
         groups.setdefault((record.rollout, record.step, record.kind), set()).add(record.args_hash)
-    c = schema.call.c
     for (rollout, step, kind), wanted_hashes in groups.items():
         hashes = sorted(wanted_hashes)
         for start in range(0, len(hashes), _CHUNK):
-            part = hashes[start : start + _CHUNK]
-            same = and_(c.rollout == rollout, c.step == step, c.kind == kind, c.args_hash.in_(part))
-            found.update((key_of(row), row) for row in many(connection, select(schema.call).where(same), CallRecord))
+            values = {"a_rollout": rollout, "a_step": step, "a_kind": kind, "hashes": hashes[start : start + _CHUNK]}
+            found.update((key_of(row), row) for row in many(connection, _BY_HASHES, CallRecord, **values))
     fresh: dict[CallKey, CallRecord] = {}
     for record in wanted:
         if key_of(record) not in found:
@@ -89,11 +97,16 @@ def settle_calls(connection: Connection, rows: Sequence[dict[str, Any]]) -> None
     """
     if not rows:
         return
-    fields: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name != "id"}
-    query = update(schema.call).where(schema.call.c.id == bindparam("new_id"), schema.call.c.state != "done")
     values = [{f"new_{name}": value for name, value in row.items()} for row in rows]
-    if connection.execute(query.values(state="done", **fields), values).rowcount != len(rows):
+    if connection.execute(_settling(tuple(rows[0])), values).rowcount != len(rows):
         raise JournalError("a settled call would be settled again; its outcome cannot change")
+
+
+@cache
+def _settling(fields: tuple[str, ...]) -> Update:
+    query = update(schema.call).where(schema.call.c.id == bindparam("new_id"), schema.call.c.state != "done")
+    changed: dict[str, Any] = {name: bindparam(f"new_{name}") for name in fields if name != "id"}
+    return query.values(state="done", **changed)
 
 
 def first_attempts(connection: Connection, call_ids: Sequence[str], at: float) -> None:
@@ -122,11 +135,8 @@ def end_attempts(connection: Connection, ended: Sequence[tuple[str, int, str, st
     """Write how requests ended, as (call, number, result, detail): ok, free (certainly not executed), ambiguous or refused."""
     if not ended:
         return
-    table = schema.attempt
-    query = update(table).where(table.c.call_id == bindparam("of"), table.c.n == bindparam("number"))
-    values = {"ended_at": at, "result": bindparam("how"), "detail": bindparam("why")}
-    rows = [{"of": call, "number": n, "how": result, "why": detail[:500]} for call, n, result, detail in ended]
-    connection.execute(query.values(**values), rows)
+    rows = [{"of": call, "number": n, "at": at, "how": how, "why": why[:500]} for call, n, how, why in ended]
+    connection.execute(_ATTEMPT_ENDS, rows)
 
 
 def attempts(connection: Connection, call_id: str) -> list[tuple[int, str | None]]:
@@ -165,9 +175,30 @@ def in_flight(connection: Connection) -> int:
 
 def spend(connection: Connection, below: str | None = None) -> Spend:
     """Sum up what was used, over all rollouts, or over the rollout `below` and all that came from it."""
+    totals, lost = _SPENT if below is None else _SPENT_BELOW
+    values = {} if below is None else {"top": below}
+    row = connection.execute(totals, values).one()
+    twice = connection.execute(lost, values).scalar_one()
+    return Spend(int(row[0]), float(row[1]), int(row[2]), int(row[3]), int(row[4]), int(twice))
+
+
+def count_below(connection: Connection, rollout: str) -> int:
+    """Count the model calls of a rollout and all that came from it."""
+    return int(connection.execute(_COUNT_BELOW, {"top": rollout}).scalar_one())
+
+
+def _below() -> Any:
+    """Return a query for the ids of the rollout `top` and all that came from it."""
+    table = schema.rollout
+    tree = select(table.c.id).where(table.c.id == bindparam("top")).cte("tree", recursive=True)
+    return select(tree.union_all(select(table.c.id).join(tree, table.c.parent == tree.c.id)).c.id)
+
+
+def _spent(tree: Any = None) -> tuple[Any, Any]:
+    """Return the queries for totals and for attempts that may have been paid in vain. Built once, being costly to build."""
     c = schema.call.c
     priced = and_(c.model.is_not(None), c.ok == 1)
-    query = select(
+    totals = select(
         func.coalesce(func.sum(case((c.model.is_not(None), 1), else_=0)), 0),
         func.coalesce(func.sum(c.cost_usd), 0.0),
         func.coalesce(func.sum(c.tokens_in), 0),
@@ -175,28 +206,13 @@ def spend(connection: Connection, below: str | None = None) -> Spend:
         func.coalesce(func.sum(case((and_(priced, c.cost_usd.is_(None)), 1), else_=0)), 0),
     ).where(c.kind != "rlm")
     lost = select(func.count()).where(schema.attempt.c.result.in_(("lost", "ambiguous")))
-    if below is not None:
-        tree = rollouts_below(below)
-        query = query.where(c.rollout.in_(tree))
+    if tree is not None:
+        totals = totals.where(c.rollout.in_(tree))
         lost = lost.where(schema.attempt.c.call_id.in_(select(c.id).where(c.rollout.in_(tree))))
-    row = connection.execute(query).one()
-    twice = connection.execute(lost).scalar_one()
-    return Spend(int(row[0]), float(row[1]), int(row[2]), int(row[3]), int(row[4]), int(twice))
+    return totals, lost
 
 
-def rollouts_below(rollout: str) -> Any:
-    """Return a query for the ids of a rollout and all that came from it."""
-    table = schema.rollout
-    tree = select(table.c.id).where(table.c.id == rollout).cte("tree", recursive=True)
-    return select(tree.union_all(select(table.c.id).join(tree, table.c.parent == tree.c.id)).c.id)
-
-
-def _is(key: CallKey) -> Any:
-    c = schema.call.c
-    return and_(
-        c.rollout == key.rollout,
-        c.step == key.step,
-        c.kind == key.kind,
-        c.args_hash == key.args_hash,
-        c.n == key.n,
-    )
+_SPENT, _SPENT_BELOW = _spent(), _spent(_below())
+_COUNT_BELOW = select(func.count()).where(
+    schema.call.c.model.is_not(None), schema.call.c.kind != "rlm", schema.call.c.rollout.in_(_below())
+)

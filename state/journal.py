@@ -26,6 +26,7 @@ Work = Callable[[Connection], Any]
 _DISK = "free some disk space or check the disk, then `rlm-agent resume`"
 _DAMAGED = "put a copy of the file back, then `rlm-agent resume`; git holds the work up to the last checkpoint"
 
+_EPOCH = select(schema.lease.c.epoch)
 _PRAGMAS = {"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "busy_timeout": "10000"}
 
 
@@ -156,7 +157,7 @@ class Journal:
     def _check_epoch(self, connection: Connection) -> None:
         if self.epoch is None:
             return
-        found = connection.execute(select(schema.lease.c.epoch)).scalar()
+        found = connection.execute(_EPOCH).scalar()
         if found != self.epoch:
             raise LeaseLost(
                 f"{self.path}: this daemon's lease (epoch {self.epoch}) was taken over by epoch {found}",

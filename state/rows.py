@@ -11,16 +11,16 @@ from sqlalchemy import Connection, Executable, Table, insert
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def one(connection: Connection, query: Executable, kind: type[S]) -> S | None:
-    """Return the first row as a record, or None."""
-    row = connection.execute(query).mappings().first()
+def one(connection: Connection, query: Executable, kind: type[S], **values: Any) -> S | None:
+    """Return the first row as a record, or None; `values` fill the query's parameters."""
+    row = connection.execute(query, values).mappings().first()
     return None if row is None else kind(**{f: row[f] for f in kind.__struct_fields__})
 
 
-def many(connection: Connection, query: Executable, kind: type[S]) -> list[S]:
-    """Return all rows as records."""
+def many(connection: Connection, query: Executable, kind: type[S], **values: Any) -> list[S]:
+    """Return all rows as records; `values` fill the query's parameters."""
     fields = kind.__struct_fields__
-    return [kind(**{f: row[f] for f in fields}) for row in connection.execute(query).mappings()]
+    return [kind(**{f: row[f] for f in fields}) for row in connection.execute(query, values).mappings()]
 
 
 def add(connection: Connection, table: Table, records: Iterable[msgspec.Struct]) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, select, update
+from sqlalchemy import Connection, Update, and_, bindparam, delete, func, select, update
 
 from state import schema
 from state.records import FoldRecord, StepRecord
 from state.rows import add, many, one
+
+# Statements that each step needs are built once: building one costs SQLAlchemy more than running it.
+_STEP = schema.step.c
+_IS = and_(_STEP.rollout == bindparam("of"), _STEP.seq == bindparam("at"))
+_ONE = select(schema.step).where(_IS)
+_LAST = select(schema.step).where(_STEP.rollout == bindparam("of")).order_by(_STEP.seq.desc()).limit(1)
+_RANGE = and_(_STEP.rollout == bindparam("of"), _STEP.seq >= bindparam("first"), _STEP.seq <= bindparam("last"))
+_BETWEEN = select(schema.step).where(_RANGE).order_by(_STEP.seq)
+_LIVE = and_(schema.fold.c.rollout == bindparam("of"), schema.fold.c.merged_into.is_(None))
+_LIVE_FOLDS = select(schema.fold).where(_LIVE).order_by(schema.fold.c.first)
 
 
 def begin_step(connection: Connection, record: StepRecord) -> None:
@@ -27,18 +38,17 @@ def plan_step(connection: Connection, record: StepRecord) -> None:
 
 def set_step(connection: Connection, rollout: str, seq: int, **fields: Any) -> None:
     """Change fields of one step."""
-    connection.execute(update(schema.step).where(_is(rollout, seq)).values(**fields))
+    connection.execute(_update(tuple(fields)), {"of": rollout, "at": seq, **fields})
 
 
 def read_step(connection: Connection, rollout: str, seq: int) -> StepRecord | None:
     """Return one step in full."""
-    return one(connection, select(schema.step).where(_is(rollout, seq)), StepRecord)
+    return one(connection, _ONE, StepRecord, of=rollout, at=seq)
 
 
 def last_step(connection: Connection, rollout: str) -> StepRecord | None:
     """Return the newest step, whatever its state."""
-    query = select(schema.step).where(schema.step.c.rollout == rollout).order_by(schema.step.c.seq.desc()).limit(1)
-    return one(connection, query, StepRecord)
+    return one(connection, _LAST, StepRecord, of=rollout)
 
 
 def last_partial(connection: Connection, rollout: str) -> str | None:
@@ -50,9 +60,7 @@ def last_partial(connection: Connection, rollout: str) -> str | None:
 
 def steps_between(connection: Connection, rollout: str, first: int, last: int) -> list[StepRecord]:
     """Return the steps first..last (both included), oldest first."""
-    table = schema.step
-    query = select(table).where(and_(table.c.rollout == rollout, table.c.seq >= first, table.c.seq <= last))
-    return many(connection, query.order_by(table.c.seq), StepRecord)
+    return many(connection, _BETWEEN, StepRecord, of=rollout, first=first, last=last)
 
 
 def pending_refs(connection: Connection) -> list[StepRecord]:
@@ -98,9 +106,7 @@ def prompt_sizes(connection: Connection, rollout: str) -> tuple[int, int]:
 
 def live_folds(connection: Connection, rollout: str) -> list[FoldRecord]:
     """Return the folds that are shown now, oldest range first."""
-    table = schema.fold
-    query = select(table).where(and_(table.c.rollout == rollout, table.c.merged_into.is_(None)))
-    return many(connection, query.order_by(table.c.first), FoldRecord)
+    return many(connection, _LIVE_FOLDS, FoldRecord, of=rollout)
 
 
 def folds_made_at(connection: Connection, rollout: str, seq: int) -> list[FoldRecord]:
@@ -152,5 +158,6 @@ def drop_values(connection: Connection, keep: set[str]) -> None:
         connection.execute(delete(schema.value).where(schema.value.c.sha.in_(gone[start : start + 500])))
 
 
-def _is(rollout: str, seq: int) -> Any:
-    return and_(schema.step.c.rollout == rollout, schema.step.c.seq == seq)
+@cache
+def _update(fields: tuple[str, ...]) -> Update:
+    return update(schema.step).where(_IS).values({field: bindparam(field) for field in fields})

@@ -13,20 +13,25 @@ from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-from agent.context.superset import superset
+from agent.context.exact import Exact, exact
+from agent.context.superset import Reading, superset
 
 _NEWLINE = 10
 _LEAST = 3  # a shorter string stands in so many lines that looking for it first does not pay
 
 
 class Plan(NamedTuple):
-    """How to search for one pattern; an empty `literal` or `superset` means there is none, `looks_far` that it looks around."""
+    """How to search for one pattern; an empty `literal` or `superset` means there is none, `looks_far` that it looks around.
+
+    `exact` is what an engine can decide alone, None for what `re` must look at.
+    """
 
     regex: re.Pattern[str]
     literal: bytes
     lines_only: bool
     looks_far: bool
     superset: str
+    exact: Exact | None
 
 
 @lru_cache(maxsize=128)
@@ -40,19 +45,21 @@ def plan(pattern: str, ignore_case: bool = False) -> Plan:
     lines_only = not dotall and all(_in_line(item) for item in items)
     literal = "" if folded else max(_runs(items), key=len, default="")
     least = parsed.getwidth()[0]
+    in_line = lines_only and least > 0
     return Plan(
         regex,
-        literal.encode("utf-8", "surrogatepass") if len(literal) >= _LEAST else b"",
-        lines_only and least > 0,
+        literal.encode() if len(literal) >= _LEAST else b"",
+        in_line,
         re.search(r"\(\?<?[=!]", pattern) is not None,
-        superset(items, folded, dotall) if least > 0 else "",
+        superset(items, Reading(folded, dotall)) if least > 0 else "",
+        exact(items, folded, dotall) if in_line else None,
     )
 
 
 def _runs(items: list[Any]) -> list[str]:
     runs, current = [], ""
     for kind, value in items:
-        if kind is op.LITERAL:
+        if kind is op.LITERAL and not 0xD800 <= value < 0xE000:  # those stand for broken bytes
             current += chr(value)
             continue
         if kind is op.AT:  # takes no room, so the run goes on

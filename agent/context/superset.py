@@ -20,9 +20,25 @@ _CATEGORY = {op.CATEGORY_WORD: _WORD, op.CATEGORY_SPACE: _SPACE, op.CATEGORY_DIG
              op.CATEGORY_NOT_WORD: _ASCII - _WORD, op.CATEGORY_NOT_SPACE: _ASCII - _SPACE,
              op.CATEGORY_NOT_DIGIT: _ASCII - _DIGIT}  # fmt: skip
 _FOLDED = frozenset(map(ord, "iIkKsS"))  # letters that have a relative beyond ASCII
+_BOUNDARY = (op.AT, op.AT_BOUNDARY)
 _HIGH = r"[\x80-\xff]{1,4}"
 _MOST = 64  # a longer repeat would make the engine's automaton large
 _LENGTH = 4000
+
+
+class Reading(NamedTuple):
+    """How a part of a pattern is read: its flags, and whether each of its characters is to be counted."""
+
+    folded: bool
+    dotall: bool
+    counted: bool = False
+
+    def inside(self, added: int, removed: int) -> Reading:
+        """Return how a group with flags of its own is read."""
+        return self._replace(
+            folded=(self.folded or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE,
+            dotall=(self.dotall or bool(added & re.DOTALL)) and not removed & re.DOTALL,
+        )
 
 
 class _Unknown(Exception):
@@ -43,25 +59,37 @@ class _Chars(NamedTuple):
         return f"(?:{plain}|{_HIGH})" if plain else f"(?:{_HIGH})"
 
 
-def superset(items: list[Any], folded: bool, dotall: bool) -> str:
+def superset(items: list[Any], how: Reading) -> str:
     """Return the superset of a parsed pattern, or an empty string when it has none worth trying."""
     try:
-        body = _sequence(items, folded, dotall, last=True)
+        body = _sequence(items, how, last=True)
     except _Unknown:
         return ""
     return body if len(body) <= _LENGTH else ""
 
 
-def _sequence(items: list[Any], folded: bool, dotall: bool, last: bool = False) -> str:
+def _sequence(items: list[Any], how: Reading, last: bool = False) -> str:
     out = []
     for number, (kind, value) in enumerate(items):
+        before = items[number - 1] if number else None
+        after = items[number + 1] if number + 1 < len(items) else None
         if kind is op.AT:
-            before = items[number - 1] if number else None
-            after = items[number + 1] if number + 1 < len(items) else None
-            out.append(_place(value, before, after, folded, last))
+            out.append(_place(value, before, after, how.folded, last))
+        elif _BOUNDARY in (before, after) and wordlike(items[number], how.folded):
+            inside = _chars(kind, value, how.folded)._replace(beyond=False).pattern()
+            lead, trail = (r"\b" if item == _BOUNDARY else "" for item in (before, after))
+            out.append(f"(?:{lead}{inside}{trail}|{_HIGH})")
         else:
-            out.append(_item(kind, value, folded, dotall))
+            out.append(_item(kind, value, how))
     return "".join(out)
+
+
+def wordlike(item: Any, folded: bool) -> bool:
+    """Say whether a part is one character that is a word character, or one beyond ASCII."""
+    if item is None or item[0] not in (op.LITERAL, op.IN):
+        return False
+    chars = _chars(*item, folded)
+    return chars.beyond and bool(chars.codes) and chars.codes <= _WORD
 
 
 def _place(value: Any, before: Any, after: Any, folded: bool, last: bool) -> str:
@@ -69,12 +97,12 @@ def _place(value: Any, before: Any, after: Any, folded: bool, last: bool) -> str
         return "^"
     if value is op.AT_END and last and after is None:
         return r"\r?$"
-    if value is op.AT_BOUNDARY and (_is_word(before, folded, False) or _is_word(after, folded, True)):
+    if value is op.AT_BOUNDARY and (is_word(before, folded, False) or is_word(after, folded, True)):
         return r"\b"  # one side is an ASCII word character, so the bytes tell as much as the characters
     return ""
 
 
-def _is_word(item: Any, folded: bool, first: bool) -> bool:
+def is_word(item: Any, folded: bool, first: bool) -> bool:
     """Say whether a part begins (`first`) or ends with a word character of ASCII for certain."""
     if item is None:
         return False
@@ -83,47 +111,54 @@ def _is_word(item: Any, folded: bool, first: bool) -> bool:
         chars = _chars(kind, value, folded)
         return not chars.beyond and chars.codes <= _WORD
     if kind is op.SUBPATTERN and not value[1] and len(value[3]):
-        return _is_word(value[3][0 if first else -1], folded, first)
+        return is_word(value[3][0 if first else -1], folded, first)
     if kind is op.BRANCH:
-        return all(len(branch) and _is_word(branch[0 if first else -1], folded, first) for branch in value[1])
+        return all(len(branch) and is_word(branch[0 if first else -1], folded, first) for branch in value[1])
     if kind in (op.MAX_REPEAT, op.MIN_REPEAT) and value[0] > 0 and len(value[2]):
-        return _is_word(value[2][0 if first else -1], folded, first)
+        return is_word(value[2][0 if first else -1], folded, first)
     return False
 
 
-def _item(kind: Any, value: Any, folded: bool, dotall: bool) -> str:
-    if kind is op.LITERAL and value >= 128 and not folded:
-        return "".join(f"\\x{byte:02x}" for byte in chr(value).encode("utf-8", "surrogatepass"))
+def _item(kind: Any, value: Any, how: Reading) -> str:
+    if kind is op.LITERAL and value >= 128 and not how.folded:
+        return "".join(f"\\x{byte:02x}" for byte in _encoded(value))
     if kind in (op.LITERAL, op.NOT_LITERAL, op.IN):
-        return _chars(kind, value, folded).pattern()
+        return _chars(kind, value, how.folded).pattern()
     if kind is op.ANY:
-        return _Chars(_ASCII if dotall else _ASCII - {10}, True).pattern()
+        return _any(how).pattern()
     if kind is op.BRANCH:
-        return "(?:" + "|".join(_sequence(list(branch), folded, dotall) for branch in value[1]) + ")"
+        return "(?:" + "|".join(_sequence(list(branch), how) for branch in value[1]) + ")"
     if kind is op.SUBPATTERN:
-        _, added, removed, inner = value
-        folded = (folded or bool(added & re.IGNORECASE)) and not removed & re.IGNORECASE
-        dotall = (dotall or bool(added & re.DOTALL)) and not removed & re.DOTALL
-        return "(?:" + _sequence(list(inner), folded, dotall) + ")"
+        return "(?:" + _sequence(list(value[3]), how.inside(value[1], value[2])) + ")"
     if kind is op.ATOMIC_GROUP:
-        return "(?:" + _sequence(list(value), folded, dotall) + ")"
+        return "(?:" + _sequence(list(value), how) + ")"
     if kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
-        return _repeat(value, folded, dotall)
+        return _repeat(value, how)
     if kind in (op.ASSERT, op.ASSERT_NOT):
         return ""
     raise _Unknown(kind)
 
 
-def _repeat(value: Any, folded: bool, dotall: bool) -> str:
+def _encoded(code: int) -> bytes:
+    if 0xD800 <= code < 0xE000:  # stands for a broken byte in decoded text, so it has no bytes of its own
+        raise _Unknown(code)
+    return chr(code).encode()
+
+
+def _any(how: Reading) -> _Chars:
+    return _Chars(_ASCII if how.dotall else _ASCII - {10}, True)
+
+
+def _repeat(value: Any, how: Reading) -> str:
     least, most, inner = value[0], value[1], list(value[2])
-    least, most = min(least, _MOST), "" if most is op.MAXREPEAT or most > _MOST else most
-    count = f"{{{least},{most}}}"
-    if not most and len(inner) == 1 and inner[0][0] in (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY):
+    least, most = min(least, _MOST), 0 if most is op.MAXREPEAT or most > _MOST else most
+    if not how.counted and len(inner) == 1 and inner[0][0] in (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY):
         kind, one = inner[0]
-        chars = _Chars(_ASCII if dotall else _ASCII - {10}, True) if kind is op.ANY else _chars(kind, one, folded)
-        if chars.beyond and chars.codes:  # any number of them: bytes need not be counted as characters
-            return "[" + "".join(f"\\x{code:02x}" for code in sorted(chars.codes)) + r"\x80-\xff]" + count
-    return "(?:" + _sequence(inner, folded, dotall) + ")" + count
+        chars = _any(how) if kind is op.ANY else _chars(kind, one, how.folded)
+        if chars.beyond and chars.codes:  # bytes, up to four for a character: a counter instead of many states
+            some = "".join(f"\\x{code:02x}" for code in sorted(chars.codes))
+            return f"[{some}\\x80-\\xff]{{{least},{4 * most or ''}}}"
+    return "(?:" + _sequence(inner, how) + f"){{{least},{most or ''}}}"
 
 
 def _chars(kind: Any, value: Any, folded: bool) -> _Chars:

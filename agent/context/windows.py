@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from agent.context.reading import Listed, read_into
 
-SMALLEST, LARGEST = 1 << 16, 1 << 20
+SMALLEST, LARGEST = 1 << 14, 1 << 19  # the largest that still lies in the processor's cache when it is scanned
+NEAR = 1 << 12
 OVERLAP = 1 << 16
 MARGIN = 1 << 10
 
@@ -29,7 +30,7 @@ class Window(NamedTuple):
 class View(NamedTuple):
     """Bytes of a window: `data[:size]` lies at `offset` in the file, matches that start in `own` to `stop` are the window's."""
 
-    data: bytearray
+    data: bytearray | bytes
     size: int
     offset: int
     own: int
@@ -46,17 +47,22 @@ def windows(low: int, high: int) -> Iterator[Window]:
         at, width = end, min(2 * width, LARGEST)
 
 
-def view(listed: Listed, window: Window, buffer: bytearray) -> View:
-    """Read a window into `buffer`; raise `FileChanged` when the file does not hold it any more."""
+def view(listed: Listed, window: Window, buffer: bytearray, beyond: int = OVERLAP) -> View:
+    """Read a window into `buffer`; raise `FileChanged` when the file does not hold it any more.
+
+    At first `beyond` bytes behind the window are read: all of `OVERLAP` when no line ends in those.
+    """
     first = max(window.low, window.start - MARGIN)
-    last = min(window.high, window.end + OVERLAP)
+    last = min(window.high, window.end + beyond)
     size = last - first
     if len(buffer) < size:
         buffer.extend(bytes(size - len(buffer)))
     with memoryview(buffer) as room, room[:size] as part:
         read_into(listed, first, part)
-    own, soft_start = _cut(buffer, window.start - first, size, window.start == window.low)
     stop, soft_end = _cut(buffer, window.end - first, size, window.end == window.high)
+    if not soft_end and beyond < OVERLAP:
+        return view(listed, window, buffer)
+    own, soft_start = _cut(buffer, window.start - first, size, window.start == window.low)
     return View(buffer, size, first, own, stop, soft_start and soft_end)
 
 

@@ -189,7 +189,7 @@ class Launcher:
         `timeout` seconds).
         """
         inner = process.inner
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it has ended; at the interpreter's exit its pidfd may be closed as well
             if inner is not None:
                 signal.pidfd_send_signal(inner, signal.SIGKILL)
             elif process.returncode is None:

@@ -190,7 +190,7 @@ def build(
         child: int | None = None,
         offset: int = 0,
     ) -> str:
-        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full; with child=n its n-th child."""
+        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full or its n-th child."""
         return str(
             _or_raise(
                 call(
