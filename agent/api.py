@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent import home
 from agent.outcome import Outcome
-from agent.run import prepare, work, workspace_of
+from agent.daemon import prepare, work, workspace_of
 from agent.runtime import Watcher, silent
 from agent.task import Task
 

@@ -50,12 +50,22 @@ class Budget:
         self._clock, self._began, self._active = clock, clock(), active_s
         self._lock: threading.RLock = parent._lock if parent is not None else threading.RLock()
         self._children: list[Budget] = []
-        self._cancelled = False
+        self._cancelled, self._by_limits = False, parent is None
         self._on_cancel: Callable[[], None] | None = None
 
-    def child(self, grant: Grant, spent: Spend = Spend(), active_s: float = 0.0) -> Budget:  # noqa: B008 (frozen)
-        """Return the budget of a child; `spent` and `active_s` are what it and all below it used before."""
+    def child(
+        self,
+        grant: Grant,
+        spent: Spend = Spend(),  # noqa: B008 (frozen)
+        active_s: float = 0.0,
+        by_limits: bool = False,
+    ) -> Budget:
+        """Return the budget of a child; `spent` and `active_s` are what it and all below it used before.
+
+        `by_limits` says that its grant is the user's own limits, so that an error names those.
+        """
         made = Budget(grant, spent, active_s, self._clock, self)
+        made._by_limits = by_limits
         with self._lock:
             self._children.append(made)
             made._cancelled = self._cancelled
@@ -165,9 +175,9 @@ class Budget:
         cap = getattr(self.grant, name)
         if cap is None or wanted <= cap:
             return
-        if self._parent is not None:
+        if not self._by_limits:
             raise BudgetSpent(f"the {name} granted to this rollout are spent ({cap:g})", "its parent can grant more")
         limit = _LIMITS[name]
         raise BudgetSpent(
-            f"limits.{limit}: {cap:g} is spent", f"raise limits.{limit} in the task file and start it again"
+            f"limits.{limit}: {cap:g} is spent", f"raise limits.{limit} (in the task file) and start it again"
         )

@@ -125,7 +125,7 @@ class RLM:
         rollout, fresh = self._opened.rollout_for(material, self._options.persistent)
         earlier = self._opened.earlier(rollout.id) if self._options.persistent else {}
         spent, worked = (Spend(), 0.0) if fresh else self._opened.used(rollout.id)
-        budget = runtime.budget.child(grant_of(self._task.limits), spent, worked)
+        budget = runtime.budget.child(grant_of(self._task.limits), spent, worked, by_limits=True)
         scope = Scope(
             runtime,
             self._opened.broker,

@@ -37,7 +37,7 @@ def start(
     as_json: JsonFlag = False,
 ) -> int:
     """Begin a run, or go on with it if it exists."""
-    from agent.run import prepare, workspace_of
+    from agent.daemon import prepare, workspace_of
     from agent.task import Task
 
     loaded = Task.load(task)
@@ -86,7 +86,7 @@ def _attached(path: Path, as_json: bool) -> int:
     """Work in this process, with progress on the terminal, until the run ends."""
     from agent.cli.progress import Progress
     from agent.outcome import EXIT_CODES
-    from agent.run import work
+    from agent.daemon import work
     from agent.status import status_of
 
     stop = threading.Event()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from agent.context.documents import Context, Document, Match, Slice, open_context, open_refs, to_refs
+from agent.context.documents import Context, Document, Match, Matches, Slice, open_context, open_refs, to_refs
 
-__all__ = ["Context", "Document", "Match", "Slice", "open_context", "open_refs", "to_refs"]
+__all__ = ["Context", "Document", "Match", "Matches", "Slice", "open_context", "open_refs", "to_refs"]

@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, overload
 
 from agent.context.match import Match
+from agent.context.matches import Matches
+from agent.context.scan import Searcher
 from agent.context.spans import Document, Ref, Slice, Span
 
-__all__ = ["Context", "Document", "Match", "Ref", "Slice", "Span", "open_context", "open_refs", "to_refs"]
+__all__ = ["Context", "Document", "Match", "Matches", "Ref", "Slice", "Span", "open_context", "open_refs", "to_refs"]
 
 
 class Context(Sequence[Document]):
@@ -73,19 +75,27 @@ class Context(Sequence[Document]):
         ignore_case: bool = False,
         limit: int = 1000,
         docs: Iterable[Document | str] | None = None,
-    ) -> list[Match]:
+    ) -> Matches:
         """Find `pattern` in every text document, or in `docs`, in order; at most `limit` matches."""
-        return list(itertools.islice(self.iter_search(pattern, ignore_case, docs), max(limit, 0)))
+        found = Matches()
+        searcher = Searcher(pattern, ignore_case, self.size, limit)
+        for doc in self._searched(docs):
+            if len(found) >= limit:
+                break
+            doc.search_into(found, searcher, limit)
+        return found
 
     def iter_search(
         self, pattern: str, ignore_case: bool = False, docs: Iterable[Document | str] | None = None
     ) -> Iterator[Match]:
         """Yield matches one by one as they are found; nothing is read beyond what was asked for."""
-        total = self.size
-        for item in self.docs if docs is None else docs:
-            doc = self[item] if isinstance(item, str) else item
-            if doc.kind == "text" or docs is not None:
-                yield from doc.iter_search(pattern, ignore_case, total)
+        searcher = Searcher(pattern, ignore_case, self.size)
+        return itertools.chain.from_iterable(doc.iter_matches(searcher) for doc in self._searched(docs))
+
+    def _searched(self, docs: Iterable[Document | str] | None) -> Iterator[Document]:
+        if docs is None:
+            return (doc for doc in self.docs if doc.kind == "text")
+        return (self[item] if isinstance(item, str) else item for item in docs)
 
     def parts(self, n: int) -> list[Context]:
         """Cut into at most `n` contexts of about equal bytes, in order; a document is cut at a line end where one is near."""
@@ -154,7 +164,7 @@ def to_refs(obj: object) -> list[Ref]:
     if isinstance(obj, Match):
         first, last = obj.line_range()
         return [obj.doc[first:last].ref]
-    if isinstance(obj, Context | list | tuple):
+    if isinstance(obj, Context | Matches | list | tuple):
         return [ref for item in obj for ref in to_refs(item)]
     raise TypeError(f"{type(obj).__name__} is not a document, slice or match, so it can't be passed by reference")
 

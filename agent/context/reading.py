@@ -13,6 +13,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 _KEPT = 64
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class FileChanged(OSError):
@@ -32,7 +33,7 @@ class _Open:
     """An open descriptor, closed when nobody looks at it any more."""
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        self.descriptor = os.open(path, _FLAGS)
         self.inode = os.fstat(self.descriptor).st_ino
 
     def __del__(self) -> None:
@@ -50,11 +51,7 @@ def opened(listed: Listed) -> _Open:
         facts = os.stat(listed.path)
     except FileNotFoundError as error:
         raise _changed(listed, "is gone") from error
-    if listed.inode and facts.st_ino != listed.inode:  # a copy that kept size and time is the same text
-        if (facts.st_size, facts.st_mtime_ns) != (listed.size, listed.mtime_ns):
-            raise _changed(listed, "was replaced by another file")
-    if facts.st_size < listed.size:
-        raise _changed(listed, f"was cut from {listed.size} bytes to {facts.st_size}")
+    _compare(listed, facts)
     with _lock:
         found = _open.get(listed.path)
         if found is not None and found.inode == facts.st_ino:
@@ -66,6 +63,30 @@ def opened(listed: Listed) -> _Open:
         while len(_open) > _KEPT:
             _open.popitem(last=False)
     return found
+
+
+def _compare(listed: Listed, facts: os.stat_result) -> None:
+    if listed.inode and facts.st_ino != listed.inode:  # a copy that kept size and time is the same text
+        if (facts.st_size, facts.st_mtime_ns) != (listed.size, listed.mtime_ns):
+            raise _changed(listed, "was replaced by another file")
+    if facts.st_size < listed.size:
+        raise _changed(listed, f"was cut from {listed.size} bytes to {facts.st_size}")
+
+
+def read_once(listed: Listed, start: int, end: int) -> bytes:
+    """Return bytes `start` to `end` of a small file that is not kept open; raise `FileChanged` like `read`."""
+    try:
+        descriptor = os.open(listed.path, _FLAGS)
+    except FileNotFoundError as error:
+        raise _changed(listed, "is gone") from error
+    try:
+        _compare(listed, os.fstat(descriptor))
+        data = os.pread(descriptor, end - start, start)
+    finally:
+        os.close(descriptor)
+    if len(data) < end - start:
+        raise _changed(listed, f"ends at byte {start + len(data)}, before byte {end}")
+    return data
 
 
 def read(listed: Listed, start: int, end: int) -> bytes:

@@ -10,10 +10,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from agent.context.confirm import Batch
 from agent.context.lines import LineMarks, rows
 from agent.context.match import Match
+from agent.context.matches import Matches
 from agent.context.reading import Listed, read
-from agent.context.scan import find
+from agent.context.scan import Searcher
 
 TEXT_LIMIT = 64 << 20
 
@@ -139,17 +141,42 @@ class Span:
             self._marks = LineMarks()
         return self._marks
 
-    def search(self, pattern: str, ignore_case: bool = False, limit: int = 1000) -> list[Match]:
+    def search(self, pattern: str, ignore_case: bool = False, limit: int = 1000) -> Matches:
         """Find `pattern` (`re` syntax, `^` and `$` at lines) in the decoded text; at most `limit` matches."""
-        return list(itertools.islice(self.iter_search(pattern, ignore_case), max(limit, 0)))
+        found = Matches()
+        if limit > 0:
+            self.search_into(found, Searcher(pattern, ignore_case, self.size, limit), limit)
+        return found
+
+    def search_into(self, found: Matches, searcher: Searcher, limit: int) -> None:
+        """Add the matches of a prepared search until `found` holds `limit` of them."""
+        doc = self.doc
+        for starts, ends in self._batches(searcher):
+            room = limit - len(found)
+            found.add(doc, starts[:room], ends[:room])
+            if len(found) >= limit:
+                return
 
     def iter_search(self, pattern: str, ignore_case: bool = False, total: int = 0) -> Iterator[Match]:
         """Yield the matches of `pattern` one by one, as they are found; stop when you have enough."""
+        searcher = Searcher(pattern, ignore_case, max(total, self.size))
+        return self.iter_matches(searcher)
+
+    def iter_matches(self, searcher: Searcher) -> Iterator[Match]:
+        """Yield the matches of a prepared search one by one."""
+        doc = self.doc
+        for starts, ends in self._batches(searcher):
+            yield from map(Match, itertools.repeat(doc), starts, ends)
+
+    def _batches(self, searcher: Searcher) -> Iterator[Batch]:
         doc = self.doc
         doc.check_readable()
         base, low = doc.start, self.origin
-        for start, end in find(pattern, ignore_case, doc.listed, low, low + self.size, total):
-            yield Match(doc, start - base, end - base)
+        for starts, ends in searcher.batches(doc.listed, low, low + self.size):
+            if base:
+                yield [start - base for start in starts], [end - base for end in ends]
+            else:
+                yield starts, ends
 
     def chunks(self, chars: int | None = None, tokens: int | None = None, overlap: int = 0) -> list[Slice]:
         """Cut into slices of at most `chars` bytes (`tokens` counts four each), at line ends where one is near."""

@@ -143,7 +143,7 @@ def test_the_engine_takes_what_models_write() -> None:
         r"a\s+b",
     ):
         ready = plan(pattern)
-        assert engine(ready.superset, not ready.lines_only) is not None, pattern
+        assert engine((ready.superset,), not ready.lines_only) is not None, pattern
 
 
 def test_without_the_engine_all_is_found(tmp_path: Path) -> None:
