@@ -22,6 +22,7 @@ from agent.observing import Observing
 from agent.outcome import Outcome
 from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
+from agent.runtime import in_thread
 from agent.scope import Scope
 from agent.testing import crash_point
 from state import calls as journal_calls
@@ -56,7 +57,10 @@ class Loop:
         except BudgetSpent as error:
             return Outcome("budget", error.message, self._acting.partial)
         finally:
-            self._acting.close()
+            if self._scope.has_tree:
+                self._acting.close()
+            else:  # nobody else uses its scratch folder, so nobody need wait for the kernel to take its REPL apart
+                in_thread(self._acting.close, "repl-end")
 
     def _resume(self) -> tuple[StepRecord, StepRecord | None]:
         """Return the last done step, and the step that is under way, if any. Step 0 is the checkpoint before the first."""

@@ -59,7 +59,7 @@ class Matches(Sequence[Match]):
         return found
 
     def __iter__(self) -> Iterator[Match]:
-        for doc, first, last in zip(self._docs, self._firsts, [*self._firsts[1:], len(self)], strict=True):
+        for doc, first, last in zip(self._docs, self._firsts, [*self._firsts[1:], len(self)], strict=False):
             for number in range(first, last):
                 yield Match(doc, self._starts[number], self._ends[number])
 

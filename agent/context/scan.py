@@ -23,6 +23,7 @@ from agent.context.windows import NEAR, OVERLAP, SMALLEST, View, Window, view, w
 MANY = 1 << 62
 _THREADS = 2
 _AHEAD = 4
+_GROUP = 8  # windows that a thread takes at once, since handing over costs 50 µs
 _LARGE = 4 << 20
 _SPARSE = 1 << 12  # bytes for each match, from which on a second thread does not just wait for Python's lock
 _WORTH = 1 << 18  # bytes from which on compiling a pattern for the engine (1 ms, at worst 1 s) pays
@@ -150,14 +151,16 @@ class Searcher:
 
 
 def _ahead(work: Callable[[Window], Sifted], rest: Iterator[Window]) -> Iterator[Sifted]:
-    first = list(itertools.islice(rest, _AHEAD))
-    if not first:
-        return
+    groups = iter(lambda: list(itertools.islice(rest, _GROUP)), [])
+
+    def together(group: list[Window]) -> list[Sifted]:
+        return [work(window) for window in group]
+
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
     try:
-        flying: deque[Future[Sifted]] = deque(pool.submit(work, one) for one in first)
+        flying: deque[Future[list[Sifted]]] = deque(pool.submit(together, one) for one in itertools.islice(groups, _AHEAD))
         while flying:
-            yield flying.popleft().result()
-            flying.extend(pool.submit(work, one) for one in itertools.islice(rest, 1))
+            yield from flying.popleft().result()
+            flying.extend(pool.submit(together, one) for one in itertools.islice(groups, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
