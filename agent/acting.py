@@ -8,6 +8,7 @@ recorded calls. A cell that ends its own process is told so and not run again.
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -177,6 +178,20 @@ class Acting:
         if self._coming is not None:
             wait([self._coming])
         self._end()
+
+    def leave(self, over: bool) -> None:
+        """End the REPL for good; a rollout that is `over` needs its scratch folder no more."""
+        if self._scope.has_tree:
+            return self.close()
+
+        def clear() -> None:
+            self.close()
+            if over:
+                shutil.rmtree(self._launcher.spec.writable, ignore_errors=True)
+
+        # Nobody else uses the scratch folder, so nobody need wait for the kernel to take the REPL apart.
+        in_thread(clear, "repl-end")
+        return None
 
     def _end(self) -> None:
         if self._repl is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent import home
-from agent.outcome import Outcome
 from agent.daemon import prepare, work, workspace_of
+from agent.outcome import Outcome
 from agent.runtime import Watcher, silent
 from agent.task import Task
 

@@ -22,7 +22,6 @@ from agent.observing import Observing
 from agent.outcome import Outcome
 from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
-from agent.runtime import in_thread
 from agent.scope import Scope
 from agent.testing import crash_point
 from state import calls as journal_calls
@@ -48,19 +47,19 @@ class Loop:
         Raises `Stopped` and provider errors: then nothing is lost and the same call goes on later.
         """
         self._scope.budget.when_cancelled(self._acting.close)
+        over = False
         try:
             last, step = self._resume()
             while step is not None or (outcome := self._ending.after(last, self._events)) is None:
                 last = self._finish(step or self._plan(last), last)
                 step = None
+            over = True
             return outcome
         except BudgetSpent as error:
+            over = True
             return Outcome("budget", error.message, self._acting.partial)
         finally:
-            if self._scope.has_tree:
-                self._acting.close()
-            else:  # nobody else uses its scratch folder, so nobody need wait for the kernel to take its REPL apart
-                in_thread(self._acting.close, "repl-end")
+            self._acting.leave(over)
 
     def _resume(self) -> tuple[StepRecord, StepRecord | None]:
         """Return the last done step, and the step that is under way, if any. Step 0 is the checkpoint before the first."""

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,7 @@ from agent.plainly import answer_plainly, fits
 from agent.rlmcontext import Material, conversation, material_of
 from agent.rlmoptions import Options, read_options
 from agent.rlmwatch import Watch
-from agent.runtime import Runtime
+from agent.runtime import Runtime, in_thread
 from agent.scope import Place, Scope
 from state import calls as journal_calls
 from state import runs, steps
@@ -177,6 +178,7 @@ class _Opened:
         base = Path(given if given is not None else self._temporary or "").absolute()
         private = base / ".rlm-agent"
         private.mkdir(parents=True, exist_ok=True)
+        (private / ".gitignore").write_text("*\n")
         self._lock = _lock(private)
         self._task = task
         self._placing, self._idle = threading.Lock(), threading.Condition()
@@ -296,11 +298,13 @@ class _Opened:
             self.closed = True
         self.runtime.stop.set()
         self.runtime.now.set()
-        self.runtime.budget.cancel()
+        # A REPL ends only when its calls in flight have, so they are given up at the same time.
+        ending = in_thread(self.runtime.budget.cancel, "closing")
         with suppress(RuntimeError):
             self.broker.close()
         with self._idle:
             self._idle.wait_for(lambda: not self._working, _PATIENCE)
+        wait([ending], _PATIENCE)
         self.runtime.models.close()
         for place in self._places.values():
             close_place(place)

@@ -85,8 +85,8 @@ def stop(
 def _attached(path: Path, as_json: bool) -> int:
     """Work in this process, with progress on the terminal, until the run ends."""
     from agent.cli.progress import Progress
-    from agent.outcome import EXIT_CODES
     from agent.daemon import work
+    from agent.outcome import EXIT_CODES
     from agent.status import status_of
 
     stop = threading.Event()

@@ -1,102 +1,124 @@
 """Matches in whole lines, from the places where they can end: by arithmetic where the engine was exact, else by `re`.
 
-`re` looks at lines in place: bytes read as Latin-1 have the offsets of bytes, and ASCII lines mean the same. A line with other
-bytes is decoded, and offsets in it are counted back into bytes.
+Offsets count in the data of a view until they leave; then they grow by where it lies in the file. `re` sees one line at a time,
+decoded where it is not ASCII.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from agent.context.exact import Exact
+from agent.context.windows import View
 
 Batch = tuple[list[int], list[int]]  # where matches start, and where they end
+Found = list[tuple[int, list[int]]]  # for each alternative: its width, and where matches end
 
 
-def in_lines(regex: re.Pattern[str], raw: bytes, ends: list[int], rest: bool, most: int) -> Batch:
-    """Return the matches in the lines that hold the bytes before `ends`, and, with `rest`, in all that follows."""
+def in_lines(regex: re.Pattern[str], seen: View, ends: list[int], rest: bool, most: int) -> Batch:
+    """Return the matches in the lines that hold the bytes before `ends`, and, with `rest`, in all that follows.
+
+    With `most` matches found, nothing more is looked at.
+    """
     starts: list[int] = []
     stops: list[int] = []
-    text, ascii_only, at = raw.decode("latin-1"), raw.isascii(), 0
-    for end in ends:
-        if end <= at:
-            continue
-        first = raw.rfind(b"\n", at, end - 1) + 1 or at
-        at = raw.find(b"\n", end - 1) + 1 or len(raw)
-        if ascii_only or raw[first:at].isascii():
-            for match in regex.finditer(text, first, at):
-                starts.append(match.start())
-                stops.append(match.end())
+    at, shift = seen.own, seen.offset
+    for first, last in _lines(seen, ends):
+        line, at = seen.data[first:last], last
+        here = first + shift
+        if line.isascii():
+            for match in regex.finditer(line.decode("ascii")):
+                starts.append(match.start() + here)
+                stops.append(match.end() + here)
         else:
-            for start, stop in matches(regex, raw[first:at], 0):
-                starts.append(first + start)
-                stops.append(first + stop)
+            _add(starts, stops, matches(regex, line, 0), here)
         if len(starts) >= most:
             return starts, stops
-    for start, stop in matches(regex, raw[at:], 0) if rest else ():
-        starts.append(at + start)
-        stops.append(at + stop)
-        if len(starts) >= most:
-            break
+    if rest:
+        _add(starts, stops, islice(matches(regex, seen.data[at : seen.stop], 0), most), at + shift)
     return starts, stops
 
 
-def exactly(decided: Exact, regex: re.Pattern[str], raw: bytes, hits: list[int]) -> Batch:
-    """Return the matches among the hits of an exact engine: ends, or `start << 8 | number` for several widths."""
-    if len(decided.widths) == 1:
-        width = decided.widths[0]
-        found = [(end - width, end) for end in hits]
-    else:
-        widths = decided.widths
-        found = [(hit >> 8, (hit >> 8) + widths[hit & 255]) for hit in hits]
-    if not decided.checked or raw.isascii():
-        return _apart(found)
-    doubtful = [end for start, end in found if not raw[start - 1 if start > 0 else 0 : end + 1].isascii()]
-    if not doubtful:
-        return _apart(found)
-    return _mixed(regex, raw, found, doubtful)
+def _add(starts: list[int], stops: list[int], found: Iterable[tuple[int, int]], shift: int) -> None:
+    for start, stop in found:
+        starts.append(start + shift)
+        stops.append(stop + shift)
 
 
-def _mixed(regex: re.Pattern[str], raw: bytes, found: list[tuple[int, int]], doubtful: list[int]) -> Batch:
-    """Give the lines of doubtful hits to `re`, all of their hits included, and keep the other lines' hits."""
-    starts, stops = in_lines(regex, raw, sorted(doubtful), False, len(raw) + 1)
-    kept: list[tuple[int, int]] = []
-    bounds = _lines(raw, sorted(doubtful))
-    first, last = next(bounds, (len(raw) + 1, 0))
-    for start, end in found:
-        while end > last and last:
-            first, last = next(bounds, (len(raw) + 1, 0))
-        if end <= first:
-            kept.append((start, end))
-    sure = _apart(kept)
-    both = sorted([*zip(starts, stops, strict=True), *zip(*sure, strict=True)])
-    return [start for start, _ in both], [end for _, end in both]
-
-
-def _lines(raw: bytes, ends: list[int]) -> Iterator[tuple[int, int]]:
-    at = 0
+def _lines(seen: View, ends: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield where the lines that hold the bytes before `ends` begin and end."""
+    data, at, stop = seen.data, seen.own, seen.stop
     for end in ends:
         if end > at:
-            first = raw.rfind(b"\n", at, end - 1) + 1 or at
-            at = raw.find(b"\n", end - 1) + 1 or len(raw)
+            first = data.rfind(b"\n", at, end - 1) + 1 or at
+            at = data.find(b"\n", end - 1, stop) + 1 or stop
             yield first, at
 
 
-def _apart(found: list[tuple[int, int]]) -> Batch:
-    """Keep, of matches in order, those that do not begin inside the one before."""
+def exactly(decided: Exact, regex: re.Pattern[str], seen: View, ends: list[list[int]]) -> Batch:
+    """Return the matches among the ends that an exact engine found for each alternative."""
+    found = [(width, some) for width, some in zip(decided.widths, ends, strict=True) if some]
+    if decided.checked:
+        data = seen.data
+        doubtful = [
+            end for width, some in found for end in some if not data[max(end - width, 1) - 1 : end + 1].isascii()
+        ]
+        if doubtful:
+            return _mixed(regex, seen, found, sorted(doubtful))
+    return _disjoint(found, seen.offset) if decided.disjoint else _apart(found, seen.offset)
+
+
+def _mixed(regex: re.Pattern[str], seen: View, found: Found, doubtful: list[int]) -> Batch:
+    """Give the lines of doubtful ends to `re`, with all other ends in them, and keep the ends in other lines."""
+    lines = list(_lines(seen, doubtful))
+    firsts, lasts = [first for first, _ in lines], [last for _, last in lines]
+    sure = []
+    for width, ends in found:
+        before = ((end, bisect_left(firsts, end) - 1) for end in ends)  # a match ends behind its line's first byte
+        sure.append((width, [end for end, line in before if line < 0 or end > lasts[line]]))
+    pairs = [*zip(*_apart(sure, seen.offset), strict=True)]
+    pairs += zip(*in_lines(regex, seen, doubtful, False, seen.size + 1), strict=True)
+    pairs.sort()
+    return [start for start, _ in pairs], [end for _, end in pairs]
+
+
+def _disjoint(found: Found, shift: int) -> Batch:
+    """Put matches in order that can't overlap, so that starts and ends have the same order."""
+    starts = [[end + less for end in ends] for width, ends in found for less in (shift - width,)]
+    stops = [[end + shift for end in ends] for _, ends in found]
+    if len(found) == 1:
+        return starts[0], stops[0]
+    return sorted(chain.from_iterable(starts)), sorted(chain.from_iterable(stops))
+
+
+def _apart(found: Found, shift: int) -> Batch:
+    """Keep the matches that do not begin inside the one before; at one place the first alternative counts."""
     starts: list[int] = []
     stops: list[int] = []
     last = 0
-    for start, end in found:
+    if len(found) == 1:
+        width, ends = found[0]
+        for end in ends:
+            if end - width >= last:
+                last = end
+                stops.append(end + shift)
+        return [stop - width for stop in stops], stops
+    coded = [end - width << 8 | number for number, (width, ends) in enumerate(found) for end in ends]
+    coded.sort()
+    widths = [width for width, _ in found]
+    for code in coded:
+        start = code >> 8
         if start >= last:
-            starts.append(start)
-            stops.append(end)
-            last = end
+            last = start + widths[code & 255]
+            starts.append(start + shift)
+            stops.append(last + shift)
     return starts, stops
 
 
-def matches(regex: re.Pattern[str], data: bytes, own: int) -> Iterator[tuple[int, int]]:
+def matches(regex: re.Pattern[str], data: bytes | bytearray, own: int) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of matches in decoded text, from byte `own` on."""
     if data.isascii():
         for match in regex.finditer(data.decode("ascii"), own):

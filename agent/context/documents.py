@@ -10,8 +10,10 @@ import difflib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Protocol, overload
 
+from agent.context.listing import Listing, columns
 from agent.context.match import Match
 from agent.context.matches import Matches
 from agent.context.scan import Searcher
@@ -24,8 +26,16 @@ class Context(Sequence[Document]):
     """All documents of a rollout, in manifest order."""
 
     def __init__(self, docs: Iterable[Document]) -> None:
-        self.docs: tuple[Document, ...] = tuple(docs)
-        self._index = {doc.name: doc for doc in self.docs}
+        self._docs: Sequence[Document] = docs if isinstance(docs, Listing) else tuple(docs)
+
+    @property
+    def docs(self) -> tuple[Document, ...]:
+        """All documents; iterating the context itself makes them one by one."""
+        return self._docs if isinstance(self._docs, tuple) else tuple(self._docs)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names())}
 
     @overload
     def __getitem__(self, where: int | str) -> Document: ...
@@ -34,38 +44,41 @@ class Context(Sequence[Document]):
     def __getitem__(self, where: int | str | slice) -> Document | Context:
         """Return a document by number or name, or a smaller context; raise `KeyError` with the nearest names."""
         if isinstance(where, slice):
-            return Context(self.docs[where])
+            return Context(self._docs[where])
         if isinstance(where, int):
-            return self.docs[where]
+            return self._docs[where]
         if where not in self._index:
             near = difflib.get_close_matches(where, self._index, n=3)
             raise KeyError(f"no document {where!r}" + (f"; near: {', '.join(near)}" if near else ""))
-        return self._index[where]
+        return self._docs[self._index[where]]
 
     def __len__(self) -> int:
-        return len(self.docs)
+        return len(self._docs)
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self._docs)
 
     def __contains__(self, item: object) -> bool:
-        return item in self._index if isinstance(item, str) else item in self.docs
+        return item in self._index if isinstance(item, str) else item in self._docs
 
     def __repr__(self) -> str:
         return f"<Context of {len(self)} documents, {self.size} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Context, (self.docs,)
+        return Context, (self._docs,)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of all documents."""
-        return sum(doc.size for doc in self.docs)
+        return self._docs.size if isinstance(self._docs, Listing) else sum(doc.size for doc in self._docs)
 
     def names(self) -> list[str]:
         """Return the documents' names, in order."""
-        return [doc.name for doc in self.docs]
+        return self._docs.names() if isinstance(self._docs, Listing) else [doc.name for doc in self._docs]
 
     def peek(self, n: int = 1000) -> str:
         """Say in at most `n` characters what there is: the count, then names and sizes."""
-        rows = [repr(self).strip("<>"), *(f"{doc.name}  {doc.size}" for doc in self.docs[: n // 4])]
+        rows = [repr(self).strip("<>"), *(f"{doc.name}  {doc.size}" for doc in self._docs[: n // 4])]
         text = "\n".join(rows)
         return text if len(text) <= n else text[: text.rfind("\n", 0, n - 2) + 1] + "…"
 
@@ -94,7 +107,7 @@ class Context(Sequence[Document]):
 
     def _searched(self, docs: Iterable[Document | str] | None) -> Iterator[Document]:
         if docs is None:
-            return (doc for doc in self.docs if doc.kind == "text")
+            return (doc for doc in self._docs if doc.kind == "text")
         return (self[item] if isinstance(item, str) else item for item in docs)
 
     def parts(self, n: int) -> list[Context]:
@@ -104,7 +117,7 @@ class Context(Sequence[Document]):
         share = max(-(-self.size // n), 1)
         found: list[list[Document]] = [[]]
         room = share
-        for doc in self.docs:
+        for doc in self._docs:
             at = 0
             while True:
                 end = doc.cut(at, at + room) if doc.kind in ("text", "binary") and doc.size - at > room else doc.size
@@ -124,34 +137,14 @@ def _range(doc: Document, start: int, end: int) -> Document:
     return Document(doc.path, f"{name}[{first}:{last}]", first, last, doc.kind, inode, mtime_ns)
 
 
-class _Entry(Protocol):
-    @property
-    def path(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def mtime_ns(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def inode(self) -> int: ...
-
-
 class _Manifest(Protocol):
     @property
-    def docs(self) -> Sequence[_Entry]: ...
+    def docs(self) -> Sequence[Any]: ...
 
 
 def open_context(manifest: _Manifest | Mapping[str, Any]) -> Context:
-    """Open the documents of a manifest, given as a record or as plain mappings; reads nothing."""
-    if isinstance(manifest, Mapping):
-        return Context(
-            Document(d["path"], d["name"], 0, d["size"], d.get("kind", "text"), d.get("inode", 0), d.get("mtime_ns", 0))
-            for d in manifest["docs"]
-        )
-    return Context(Document(d.path, d.name, 0, d.size, d.kind, d.inode, d.mtime_ns) for d in manifest.docs)
+    """Open the documents of a manifest, given as a record, as plain mappings or with its `docs` as columns; reads nothing."""
+    return Context(Listing(columns(manifest["docs"] if isinstance(manifest, Mapping) else manifest.docs)))
 
 
 def to_refs(obj: object) -> list[Ref]:

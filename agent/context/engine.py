@@ -6,6 +6,7 @@ a match is, it decides only for patterns that are exact in bytes. Without it, or
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
@@ -18,7 +19,8 @@ _DENSE = 48  # bytes per candidate, below which asking `re` at once is faster th
 class Engine:
     """Compiled expressions; safe to use from several threads at once."""
 
-    def __init__(self, database: Any, halted: type[Exception]) -> None:
+    def __init__(self, database: Any, expressions: int, halted: type[Exception]) -> None:
+        self._expressions = expressions
         self._halted = halted
         self._database = database
         self._scratch: list[Any] = []
@@ -27,16 +29,19 @@ class Engine:
         """Say whether there is a possible match."""
         return not self._scan(data, lambda _number, _start, _end, _flags, _context: True)
 
-    def ends(self, data: memoryview) -> list[int]:
-        """Return where matches of any expression end, in order."""
-        found: list[int] = []
-        add = found.append
-        self._scan(data, lambda _number, _start, end, _flags, _context: add(end))
-        found.sort()
-        return found
+    def ends(self, data: memoryview, own: int) -> list[list[int]]:
+        """Return where matches of each expression end, in order, behind `own`."""
+        found: list[list[int]] = [[] for _ in range(self._expressions)]
+        adds = [ends.append for ends in found]
+        if len(adds) == 1:
+            add = adds[0]
+            self._scan(data, lambda _number, _start, end, _flags, _context: add(end))
+        else:
+            self._scan(data, lambda number, _start, end, _flags, _context: adds[number](end))
+        return [_behind(own, ends) for ends in found]
 
-    def some_ends(self, data: memoryview) -> tuple[list[int], bool]:
-        """Return where possible matches end, in order, and whether there were too many to go on looking."""
+    def some_ends(self, data: memoryview, own: int) -> tuple[list[int], bool]:
+        """Return where possible matches end, in order, behind `own`, and whether there were too many to go on looking."""
         found: list[int] = []
         most = 64 + len(data) // _DENSE
 
@@ -44,18 +49,8 @@ class Engine:
             found.append(end)
             return len(found) >= most
 
-        self._scan(data, hit)
-        found.sort()
-        return found, len(found) >= most
-
-    def numbered(self, data: memoryview, widths: tuple[int, ...]) -> list[int]:
-        """Return `start << 8 | number` of each match, in order, for expressions of the given widths."""
-        found: list[int] = []
-        add = found.append
-        shifted = [(width << 8) - number for number, width in enumerate(widths)]
-        self._scan(data, lambda number, _start, end, _flags, _context: add((end << 8) - shifted[number]))
-        found.sort()
-        return found
+        reached = self._scan(data, hit)
+        return _behind(own, found), not reached
 
     def spans(self, data: memoryview) -> tuple[list[tuple[int, int]], bool]:
         """Return (leftmost start, end) of possible matches by their ends, and whether there were too many to go on looking."""
@@ -66,9 +61,9 @@ class Engine:
             found.append((start, end))
             return len(found) >= most
 
-        self._scan(data, hit)
+        reached = self._scan(data, hit)
         found.sort(key=itemgetter(1))
-        return found, len(found) >= most
+        return found, not reached
 
     def _scan(self, data: memoryview, hit: Callable[[int, int, int, int, object], object]) -> bool:
         """Scan to the end, or until `hit` says so; say whether the end was reached."""
@@ -80,6 +75,11 @@ class Engine:
         finally:
             self._scratch.append(scratch)
         return True
+
+
+def _behind(own: int, ends: list[int]) -> list[int]:
+    ends.sort()
+    return ends[bisect_right(ends, own) :] if ends and ends[0] <= own else ends
 
 
 @lru_cache(maxsize=64)
@@ -101,4 +101,4 @@ def engine(expressions: tuple[str, ...], starts: bool = False) -> Engine | None:
         )
     except hyperscan.error:
         return None
-    return Engine(database, hyperscan.ScanTerminated)
+    return Engine(database, len(expressions), hyperscan.ScanTerminated)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from re import _constants as op  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
-from agent.context.superset import Reading, is_word, superset, wordlike
+from agent.context.superset import Reading, Unknown, chars_of, is_word, superset, wordlike
 
 _WIDEST = 250
 _MOST = 64  # alternatives, and the repeats that are written out
@@ -20,11 +20,15 @@ _REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT)
 
 
 class Exact(NamedTuple):
-    """One expression for each alternative, in the order of the pattern, and how many bytes its matches have."""
+    """One expression for each alternative, in the order of the pattern, and how many bytes its matches have.
+
+    Matches of a `disjoint` one never overlap, whatever the text.
+    """
 
     expressions: tuple[str, ...]
     widths: tuple[int, ...]
     checked: bool
+    disjoint: bool
 
 
 class _Inexact(Exception):
@@ -37,17 +41,30 @@ def exact(items: list[Any], folded: bool, dotall: bool) -> Exact | None:
     try:
         branches = [_unrolled(items)]
         widths = [_width(branches[0], how)]
-    except _Inexact:
+    except (_Inexact, Unknown):
         branches = [_unrolled(branch) for branch in _alternatives(items)]
         try:
             widths = [_width(branch, how) for branch in branches]
-        except _Inexact:
+        except (_Inexact, Unknown):
             return None
     expressions = tuple(superset(branch, how) for branch in branches)
     if not all(expressions) or not all(0 < width <= _WIDEST for width in widths) or len(widths) > _MOST:
         return None
     plain = all(kind is op.LITERAL and not folded for branch in branches for kind, _ in branch)
-    return Exact(expressions, tuple(widths), not plain)
+    return Exact(expressions, tuple(widths), not plain, plain and _disjoint([_literal(branch) for branch in branches]))
+
+
+def _literal(branch: list[Any]) -> str:
+    return "".join(chr(value) for _, value in branch)
+
+
+def _disjoint(words: list[str]) -> bool:
+    """Say whether no end of a word begins another, or itself, and none holds another."""
+    pairs = [(one, other, one is other) for one in words for other in words]
+    return all(
+        (same or one not in other) and not any(one.endswith(other[:size]) for size in range(1, len(other) + (not same)))
+        for one, other, same in pairs
+    )
 
 
 def _alternatives(items: list[Any]) -> list[list[Any]]:
@@ -93,6 +110,8 @@ def _check_place(before: Any, value: Any, after: Any, folded: bool) -> None:
 def _part(kind: Any, value: Any, how: Reading) -> int:
     if kind is op.AT:
         return 0
+    if how.folded and kind in (op.LITERAL, op.NOT_LITERAL, op.IN) and chars_of(kind, value, False).beyond:
+        raise _Inexact  # the superset of what has relatives in ASCII is coarse
     if kind is op.LITERAL:
         return 1 if value < 128 or how.folded else len(chr(value).encode("utf-8", "surrogatepass"))
     if kind in _ONE:

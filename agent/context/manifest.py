@@ -12,11 +12,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from agent.context.listing import columns
 from agent.errors import UsageError
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -62,16 +64,25 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class Manifest(msgspec.Struct, frozen=True, dict=True):
     """All documents of a task, in order, and what was refused."""
 
     docs: tuple[DocEntry, ...]
     refused: tuple[Refusal, ...] = ()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Sum the sizes of all documents, in bytes."""
         return sum(doc.size for doc in self.docs)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each document by its path."""
+        return {doc.path: doc.size for doc in self.docs}
+
+    def columns(self) -> dict[str, Any]:
+        """Return what `open_context` takes, as columns: a third of the time and size of a mapping for each document."""
+        return {"docs": columns(self.docs)._asdict()}
 
 
 def build_manifest(sources: Sequence[ContextSource], cache: Path | None = None) -> Manifest:
@@ -88,23 +99,23 @@ def build_manifest(sources: Sequence[ContextSource], cache: Path | None = None) 
         before = len(docs) + len(refused) + len(paths)
         for relative, path, root in _files(source, refused):
             entry = _entry(path, prefix + relative if root else relative, root, refused)
-            if entry is not None and entry.path not in paths and cache is not None:
-                entry = _as_text(entry, cache, refused)
-            if entry is None or (entry.source or entry.path) in paths:
+            if entry is None or entry.path in paths:
                 continue
-            paths.add(entry.source or entry.path)
+            paths.add(entry.path)
             entry = msgspec.structs.replace(entry, name=_unique(entry.name, taken))
             docs.append(entry)
         if len(docs) + len(refused) + len(paths) == before and not Path(source.path).is_dir():
             raise ContextError(
                 f"context: {source.path}: no such file or folder", "check the path in the task's context list"
             )
+    if cache is not None:
+        docs = _as_text(docs, cache, refused)
     return Manifest(docs=tuple(docs), refused=tuple(refused))
 
 
 def check_refs(manifest: Manifest, refs: Sequence[tuple[str, int, int]]) -> None:
     """Raise `ContextError` unless every (path, start, end) lies inside a document of `manifest`."""
-    sizes = {doc.path: doc.size for doc in manifest.docs}
+    sizes = manifest.sizes
     for path, start, end in refs:
         if path not in sizes:
             raise ContextError(
@@ -179,7 +190,7 @@ def _real(path: str, root: str) -> str:
     folder, _, name = path.rpartition("/")
     real_root, real_folder = _folder(root), _folder(folder)
     real = os.path.realpath(path) if os.path.islink(path) else f"{real_folder}/{name}"
-    return real if os.path.commonpath([real, real_root]) == real_root else ""
+    return real if real.startswith(real_root.rstrip("/") + "/") else ""
 
 
 @lru_cache(maxsize=1024)
@@ -195,21 +206,29 @@ def _head(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _as_text(entry: DocEntry, cache: Path, refused: list[Refusal]) -> DocEntry | None:
-    kind = "html" if entry.kind == "text" and entry.name.lower().endswith(_HTML) else entry.kind
-    if kind in ("text", "binary"):
-        return entry
-    from agent.context.convert import Unreadable, convertible, text_copy
+def _as_text(docs: Sequence[DocEntry], cache: Path, refused: list[Refusal]) -> list[DocEntry]:
+    """Put text copies in the place of the documents that are not UTF-8 text; those without readable text are refused."""
+    from agent.context.convert import Unreadable, convertible, text_copies
 
-    if not convertible(kind):
-        return entry
-    try:
-        copy = text_copy(entry.path, kind, cache)
-        facts = copy.stat()
-    except (Unreadable, OSError) as error:
-        refused.append(Refusal(entry.path, str(error)))
-        return None
-    return DocEntry(str(copy.resolve()), entry.name, facts.st_size, facts.st_mtime_ns, "text", facts.st_ino, entry.path)
+    kinds = {doc.path: kind for doc in docs if (kind := _other(doc)) and convertible(kind)}
+    copies = dict(zip(kinds, text_copies(list(kinds.items()), cache), strict=True))
+    found: list[DocEntry] = []
+    for doc in docs:
+        copy = copies.get(doc.path)
+        if isinstance(copy, Unreadable):
+            refused.append(Refusal(doc.path, str(copy)))
+        elif copy is None:
+            found.append(doc)
+        else:
+            facts, place = copy.stat(), str(copy.resolve())
+            found.append(DocEntry(place, doc.name, facts.st_size, facts.st_mtime_ns, "text", facts.st_ino, doc.path))
+    return found
+
+
+def _other(doc: DocEntry) -> str:
+    """Return the format of a document whose text has to be taken out of it; empty for text and for what has none."""
+    kind = "html" if doc.kind == "text" and doc.name.lower().endswith(_HTML) else doc.kind
+    return "" if kind in ("text", "binary") else kind
 
 
 def _kind(head: bytes, name: str) -> str:

@@ -17,6 +17,7 @@ from agent.context.exact import Exact, exact
 from agent.context.superset import Reading, superset
 
 _NEWLINE = 10
+_BOUNDARY_FIRST = re.compile(r"\A\\b(\[\^?\]?(?:\\.|[^\]\\])*\]|\\[dDwWsS]|[A-Za-z0-9_])(?![*+?{])", re.DOTALL)
 _LEAST = 3  # a shorter string stands in so many lines that looking for it first does not pay
 
 
@@ -38,7 +39,8 @@ class Plan(NamedTuple):
 def plan(pattern: str, ignore_case: bool = False) -> Plan:
     """Prepare a pattern (`re` syntax, `^` and `$` at lines ended by LF or CRLF); raise `re.error`."""
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
-    regex = re.compile(_crlf(pattern), flags)
+    re.compile(pattern, flags)
+    regex = re.compile(_swapped(_crlf(pattern)), flags)
     parsed = parser.parse(pattern, flags)
     items = list(parsed)
     folded, dotall = bool(parsed.state.flags & re.IGNORECASE), bool(parsed.state.flags & re.DOTALL)
@@ -112,3 +114,8 @@ def _crlf(pattern: str) -> str:
     """Let `$` match before CRLF as well."""
     pieces = re.findall(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", pattern, re.DOTALL)
     return "".join(r"(?=\r?$)" if piece == "$" else piece for piece in pieces)
+
+
+def _swapped(pattern: str) -> str:
+    """Let a character before the `\\b` that it stands behind: `re` skips to a character fast, to a boundary slowly."""
+    return _BOUNDARY_FIRST.sub(r"\1(?<=\\b\1)", pattern)

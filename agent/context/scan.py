@@ -11,6 +11,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
 
 from agent.context.confirm import Batch, exactly, in_lines
 from agent.context.engine import Engine, engine
@@ -18,14 +19,14 @@ from agent.context.exact import Exact
 from agent.context.pattern import plan
 from agent.context.reading import Listed, read_once
 from agent.context.stretches import Stretch, around, whole
-from agent.context.windows import NEAR, OVERLAP, SMALLEST, View, Window, view, windows
+from agent.context.windows import USUAL, Sizes, View, Window, view, windows
 
 MANY = 1 << 62
 _THREADS = 2
 _AHEAD = 4
 _GROUP = 8  # windows that a thread takes at once, since handing over costs 50 µs
 _LARGE = 4 << 20
-_SPARSE = 1 << 12  # bytes for each match, from which on a second thread does not just wait for Python's lock
+_HANDED = 4e-6  # seconds of work for each match, above which most of it is the engine's
 _WORTH = 1 << 18  # bytes from which on compiling a pattern for the engine (1 ms, at worst 1 s) pays
 
 Sifted = Batch | list[Stretch]
@@ -44,12 +45,12 @@ def find(
 
 
 class Searcher:
-    """One pattern, ready to be looked for in `total` bytes; `most` bounds what one batch of matches costs.
+    """One pattern, ready to be looked for in `total` bytes; `most` bounds what one batch of matches costs, `sizes` the windows.
 
     Raises `re.error` for a pattern that is none.
     """
 
-    def __init__(self, pattern: str, ignore_case: bool, total: int, most: int = MANY) -> None:
+    def __init__(self, pattern: str, ignore_case: bool, total: int, most: int = MANY, sizes: Sizes = USUAL) -> None:
         self._plan = ready = plan(pattern, ignore_case)
         self._most = most
         self._exact: Exact | None = None
@@ -58,11 +59,11 @@ class Searcher:
             self._finder = engine(ready.exact.expressions) if ready.exact else None
             self._exact = ready.exact if self._finder else None
             self._finder = self._finder or engine((ready.superset,))
-        self._beyond = NEAR if ready.lines_only else OVERLAP
+        self._sizes = sizes
 
     def batches(self, listed: Listed, low: int, high: int) -> Iterator[Batch]:
         """Yield the matches in a range of a file, in order; raise `FileChanged`."""
-        if high - low <= SMALLEST:
+        if high - low <= self._sizes.smallest:
             sifted: Iterable[Sifted] = [self._sift_small(listed, low, high)]
         else:
             sifted = self._sift_all(listed, low, high)
@@ -88,18 +89,19 @@ class Searcher:
         def work(window: Window) -> Sifted:
             buffer = buffers.pop()
             try:
-                return self._sift(view(listed, window, buffer, self._beyond))
+                return self._sift(view(listed, window, buffer, self._sizes, self._plan.lines_only))
             finally:
                 buffers.append(buffer)
 
-        rest, found = windows(low, high), 0
+        rest, found, took = windows(low, high, self._sizes), 0, 0.0
         for window in rest:
+            began = perf_counter()
             sifted = work(window)
+            took += perf_counter() - began
             found += len(sifted[0]) if isinstance(sifted, tuple) else len(sifted)
             yield sifted
-            seen = window.end - low
-            if self._finder is not None and seen >= _LARGE and found * _SPARSE < seen:
-                break
+            if self._finder is not None and window.end - low >= _LARGE and took > found * _HANDED:
+                break  # a second thread does not just wait for Python's lock
         yield from _ahead(work, rest)
 
     def _sift(self, seen: View) -> Sifted:
@@ -120,34 +122,27 @@ class Searcher:
         return [whole(seen)] if full else around(seen, found)
 
     def _sift_lines(self, seen: View) -> Batch:
-        hits, rest = self._hits(seen)
-        if not hits and not rest:
-            return _NONE
-        raw = bytes(memoryview(seen.data)[seen.own : seen.stop])
-        regex, shift = self._plan.regex, seen.offset + seen.own
-        if self._exact is not None:
-            starts, ends = exactly(self._exact, regex, raw, hits)
+        ready, finder = self._plan, self._finder
+        if finder is None:
+            found, rest = _literal_ends(ready.literal, seen), not ready.literal
         else:
-            starts, ends = in_lines(regex, raw, hits, rest, self._most)
-        return [start + shift for start in starts], [end + shift for end in ends]
+            with memoryview(seen.data) as all_bytes, all_bytes[: seen.stop] as part:
+                if self._exact is not None:
+                    ends = finder.ends(part, seen.own)
+                    return exactly(self._exact, ready.regex, seen, ends) if any(ends) else _NONE
+                found, rest = finder.some_ends(part, seen.own)
+        return in_lines(ready.regex, seen, found, rest, self._most) if found or rest else _NONE
 
-    def _hits(self, seen: View) -> tuple[list[int], bool]:
-        """Return what the engine (or the literal) found, from `own` on, and whether all behind the last is to be looked at."""
-        own, stop, literal = seen.own, seen.stop, self._plan.literal
-        if self._finder is not None:
-            with memoryview(seen.data) as all_bytes, all_bytes[own:stop] as part:
-                if self._exact is None:
-                    return self._finder.some_ends(part)
-                if len(self._exact.widths) == 1:
-                    return self._finder.ends(part), False
-                return self._finder.numbered(part, self._exact.widths), False
-        found = []
-        at = seen.data.find(literal, own, stop) if literal else -1
-        while at >= 0:
-            found.append(at + len(literal) - own)
-            line_end = seen.data.find(b"\n", at, stop)
-            at = seen.data.find(literal, line_end, stop) if line_end >= 0 else -1
-        return found, not literal
+
+def _literal_ends(literal: bytes, seen: View) -> list[int]:
+    """Return where the literal ends first in each line; nothing for an empty one."""
+    found = []
+    at = seen.data.find(literal, seen.own, seen.stop) if literal else -1
+    while at >= 0:
+        found.append(at + len(literal))
+        line_end = seen.data.find(b"\n", at, seen.stop)
+        at = seen.data.find(literal, line_end, seen.stop) if line_end >= 0 else -1
+    return found
 
 
 def _ahead(work: Callable[[Window], Sifted], rest: Iterator[Window]) -> Iterator[Sifted]:
@@ -158,7 +153,9 @@ def _ahead(work: Callable[[Window], Sifted], rest: Iterator[Window]) -> Iterator
 
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="search")
     try:
-        flying: deque[Future[list[Sifted]]] = deque(pool.submit(together, one) for one in itertools.islice(groups, _AHEAD))
+        flying: deque[Future[list[Sifted]]] = deque(
+            pool.submit(together, one) for one in itertools.islice(groups, _AHEAD)
+        )
         while flying:
             yield from flying.popleft().result()
             flying.extend(pool.submit(together, one) for one in itertools.islice(groups, 1))

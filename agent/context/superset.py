@@ -41,17 +41,18 @@ class Reading(NamedTuple):
         )
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """A part that has no superset worth having."""
 
 
-class _Chars(NamedTuple):
+class Chars(NamedTuple):
     """One character of a pattern: which ASCII codes it can be, and whether it can be others."""
 
     codes: frozenset[int]
     beyond: bool
 
     def pattern(self) -> str:
+        """Return it as a pattern over bytes."""
         inside = "".join(f"\\x{code:02x}" for code in sorted(self.codes))
         plain = "" if not inside else inside if len(self.codes) == 1 else f"[{inside}]"
         if not self.beyond:
@@ -63,7 +64,7 @@ def superset(items: list[Any], how: Reading) -> str:
     """Return the superset of a parsed pattern, or an empty string when it has none worth trying."""
     try:
         body = _sequence(items, how, last=True)
-    except _Unknown:
+    except Unknown:
         return ""
     return body if len(body) <= _LENGTH else ""
 
@@ -76,7 +77,7 @@ def _sequence(items: list[Any], how: Reading, last: bool = False) -> str:
         if kind is op.AT:
             out.append(_place(value, before, after, how.folded, last))
         elif _BOUNDARY in (before, after) and wordlike(items[number], how.folded):
-            inside = _chars(kind, value, how.folded)._replace(beyond=False).pattern()
+            inside = chars_of(kind, value, how.folded)._replace(beyond=False).pattern()
             lead, trail = (r"\b" if item == _BOUNDARY else "" for item in (before, after))
             out.append(f"(?:{lead}{inside}{trail}|{_HIGH})")
         else:
@@ -88,7 +89,7 @@ def wordlike(item: Any, folded: bool) -> bool:
     """Say whether a part is one character that is a word character, or one beyond ASCII."""
     if item is None or item[0] not in (op.LITERAL, op.IN):
         return False
-    chars = _chars(*item, folded)
+    chars = chars_of(item[0], item[1], folded)
     return chars.beyond and bool(chars.codes) and chars.codes <= _WORD
 
 
@@ -108,7 +109,7 @@ def is_word(item: Any, folded: bool, first: bool) -> bool:
         return False
     kind, value = item
     if kind in (op.LITERAL, op.IN):
-        chars = _chars(kind, value, folded)
+        chars = chars_of(kind, value, folded)
         return not chars.beyond and chars.codes <= _WORD
     if kind is op.SUBPATTERN and not value[1] and len(value[3]):
         return is_word(value[3][0 if first else -1], folded, first)
@@ -123,7 +124,7 @@ def _item(kind: Any, value: Any, how: Reading) -> str:
     if kind is op.LITERAL and value >= 128 and not how.folded:
         return "".join(f"\\x{byte:02x}" for byte in _encoded(value))
     if kind in (op.LITERAL, op.NOT_LITERAL, op.IN):
-        return _chars(kind, value, how.folded).pattern()
+        return chars_of(kind, value, how.folded).pattern()
     if kind is op.ANY:
         return _any(how).pattern()
     if kind is op.BRANCH:
@@ -136,17 +137,17 @@ def _item(kind: Any, value: Any, how: Reading) -> str:
         return _repeat(value, how)
     if kind in (op.ASSERT, op.ASSERT_NOT):
         return ""
-    raise _Unknown(kind)
+    raise Unknown(kind)
 
 
 def _encoded(code: int) -> bytes:
     if 0xD800 <= code < 0xE000:  # stands for a broken byte in decoded text, so it has no bytes of its own
-        raise _Unknown(code)
+        raise Unknown(code)
     return chr(code).encode()
 
 
-def _any(how: Reading) -> _Chars:
-    return _Chars(_ASCII if how.dotall else _ASCII - {10}, True)
+def _any(how: Reading) -> Chars:
+    return Chars(_ASCII if how.dotall else _ASCII - {10}, True)
 
 
 def _repeat(value: Any, how: Reading) -> str:
@@ -154,18 +155,19 @@ def _repeat(value: Any, how: Reading) -> str:
     least, most = min(least, _MOST), 0 if most is op.MAXREPEAT or most > _MOST else most
     if not how.counted and len(inner) == 1 and inner[0][0] in (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY):
         kind, one = inner[0]
-        chars = _any(how) if kind is op.ANY else _chars(kind, one, how.folded)
+        chars = _any(how) if kind is op.ANY else chars_of(kind, one, how.folded)
         if chars.beyond and chars.codes:  # bytes, up to four for a character: a counter instead of many states
             some = "".join(f"\\x{code:02x}" for code in sorted(chars.codes))
             return f"[{some}\\x80-\\xff]{{{least},{4 * most or ''}}}"
     return "(?:" + _sequence(inner, how) + f"){{{least},{most or ''}}}"
 
 
-def _chars(kind: Any, value: Any, folded: bool) -> _Chars:
+def chars_of(kind: Any, value: Any, folded: bool) -> Chars:
+    """Return what a part of one character can be; raise `Unknown`."""
     if kind is op.LITERAL:
-        return _fold(_Chars(frozenset({value}) & _ASCII, value >= 128), folded)
+        return _fold(Chars(frozenset({value}) & _ASCII, value >= 128), folded)
     if kind is op.NOT_LITERAL:
-        return _Chars(_ASCII - {value}, True)
+        return Chars(_ASCII - {value}, True)
     negated = bool(value) and value[0][0] is op.NEGATE
     codes: frozenset[int] = frozenset()
     beyond = False
@@ -177,15 +179,15 @@ def _chars(kind: Any, value: Any, folded: bool) -> _Chars:
         elif part is op.CATEGORY and what in _CATEGORY:
             codes, beyond = codes | _CATEGORY[what], True
         else:
-            raise _Unknown(part)
+            raise Unknown(part)
     if negated:
-        return _Chars(_ASCII - codes, True)
-    return _fold(_Chars(codes, beyond), folded)
+        return Chars(_ASCII - codes, True)
+    return _fold(Chars(codes, beyond), folded)
 
 
-def _fold(chars: _Chars, folded: bool) -> _Chars:
+def _fold(chars: Chars, folded: bool) -> Chars:
     if not folded:
         return chars
     codes = frozenset(ord(c) for code in chars.codes for c in (chr(code).lower(), chr(code).upper()) if ord(c) < 128)
     beyond = chars.beyond or bool(codes & _FOLDED)
-    return _Chars(codes | (_FOLDED if chars.beyond else frozenset()), beyond)
+    return Chars(codes | (_FOLDED if chars.beyond else frozenset()), beyond)

@@ -30,14 +30,18 @@ def rlm(folder: Path) -> Iterator[RLM]:
 
 def test_a_child_is_one_level_deeper_under_the_call_that_started_it(rlm: RLM, folder: Path) -> None:
     rlm.completion("rlm_query('go', context='out = 5', limits={'calls': 7}); out = 1", question="deep")
-    sql = "SELECT c.depth, c.prompt, c.outcome, c.answer, k.kind, k.state FROM rollout c JOIN call k ON k.id = c.call_id"
+    sql = (
+        "SELECT c.depth, c.prompt, c.outcome, c.answer, k.kind, k.state FROM rollout c JOIN call k ON k.id = c.call_id"
+    )
     assert question(folder / "w", sql) == [(1, "go", "done", "5", "rlm", "done")]
 
 
-def test_an_answer_points_at_its_trajectory(rlm: RLM) -> None:
-    code = "a = rlm_query('go', context=\"print('looked'); out = 5\")\nout = [type(a).__name__, str(a), CONTEXT(child=a.rollout)]"
-    kind, text, told = out(rlm, code)
-    assert (kind, text) == ("ChildAnswer", "5") and "go" in told
+def test_an_answer_points_at_its_trajectory(tmp_path: Path) -> None:
+    child = {"match": "^<task>\ngo", **cell("print('looked'); FINAL(5)")}
+    cells = ("a = rlm_query('go', context='x')", "FINAL([str(a), CONTEXT(step=1, child=1), history[0]['observation']])")
+    with scripted(tmp_path, child, *cells) as rlm:
+        text, told, seen = ast.literal_eval(rlm.completion("x", question="q").response)
+    assert text == "5" and "looked" in told and "child 1 done" in seen
 
 
 def test_a_child_that_fails_hands_back_its_answer_so_far(rlm: RLM) -> None:
@@ -46,7 +50,9 @@ def test_a_child_that_fails_hands_back_its_answer_so_far(rlm: RLM) -> None:
 
 
 def test_a_refused_child_ends_as_failed_and_its_parent_goes_on(rlm: RLM, folder: Path) -> None:
-    told, truth, other = out(rlm, "a, b = rlm_query_batched(['refused', 'go'], ['x', 'out = 2']); out = [str(a), bool(a), b]")
+    told, truth, other = out(
+        rlm, "a, b = rlm_query_batched(['refused', 'go'], ['x', 'out = 2']); out = [str(a), bool(a), b]"
+    )
     assert "failed, not this" in told and truth is False and other == "2"
     ended = question(folder / "w", "SELECT outcome FROM rollout WHERE prompt = 'refused'")
     assert ended == [("failed",)]

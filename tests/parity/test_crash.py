@@ -61,18 +61,23 @@ def roots(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("crash", ["call.done:4", "call.returned:9", "call.done:10", "step.done:3", "cell.finished:2"])
-def test_a_killed_completion_goes_on_under_its_rollout_and_settled_calls_are_sent_once(tmp_path: Path, crash: str) -> None:
+def test_a_killed_completion_goes_on_under_its_rollout_and_settled_calls_are_sent_once(
+    tmp_path: Path, crash: str
+) -> None:
     assert crash.partition(":")[0] in CRASH_POINTS
     process = start(tmp_path, crash)
     out, err = process.communicate(timeout=100)
     assert process.returncode == -signal.SIGKILL, out + err
     before = roots(tmp_path)
-    settled = question(tmp_path / "w", "SELECT count(*) FROM call WHERE state = 'done' AND model IS NOT NULL AND kind != 'rlm'")[0][0]
+    settled = question(
+        tmp_path / "w", "SELECT count(*) FROM call WHERE state = 'done' AND model IS NOT NULL AND kind != 'rlm'"
+    )[0][0]
     response, rollout, calls = again(tmp_path)
     assert (response, [rollout]) == (ANSWER, before) and roots(tmp_path) == before
     assert calls == 15 and settled < 15
-    sent, lost = Counter(line["hash"] for line in requests(tmp_path)), question(
-        tmp_path / "w", "SELECT count(*) FROM attempt WHERE result = 'lost'"
+    sent, lost = (
+        Counter(line["hash"] for line in requests(tmp_path)),
+        question(tmp_path / "w", "SELECT count(*) FROM attempt WHERE result = 'lost'"),
     )
     twice = sum(sent.values()) - len(sent)
     assert twice <= lost[0][0] <= 5, "only what was in flight at the kill may be sent again, and each is flagged"

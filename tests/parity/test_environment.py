@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent import RLM
 from agent.errors import UsageError
 from tests.parity.asking import RUNS_CONTEXT, cell, out, requests, scripted
 
 
-@pytest.fixture(scope="module")
-def rlm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RLM]:
-    with scripted(tmp_path_factory.mktemp("environment"), RUNS_CONTEXT) as made:
-        yield made
-
-
 def test_a_trailing_expression_is_shown_and_the_transcript_is_readable(tmp_path: Path) -> None:
-    with scripted(tmp_path, "x = 20\nx + 2", "FINAL([len(history), history[0]['step'], history[0]['observation']])") as rlm:
+    with scripted(
+        tmp_path, "x = 20\nx + 2", "FINAL([len(history), history[0]['step'], history[0]['observation']])"
+    ) as rlm:
         assert rlm.completion("c", question="q").response == "[1, 1, '22']"
 
 
@@ -95,7 +89,10 @@ def test_a_batch_refuses_what_is_no_string_slot_by_slot_in_children_too(tmp_path
 def test_a_child_gets_a_slice_by_reference(tmp_path: Path) -> None:
     # DEV
     (tmp_path / "a.txt").write_text("".join(f"line {n}\n" for n in range(1000)))
-    child = {"match": "^<task>\nwhat is it", **cell("FINAL([type(context).__name__, context.text if hasattr(context, 'text') else context[0].text])")}
+    child = {
+        "match": "^<task>\nwhat is it",
+        **cell("FINAL([type(context).__name__, context.text if hasattr(context, 'text') else context[0].text])"),
+    }
     with scripted(tmp_path, child, "FINAL(rlm_query('what is it', context=context[0].search('line 77$')[0]))") as rlm:
         assert "line 77" in rlm.completion(tmp_path / "a.txt", question="q").response
 
@@ -110,7 +107,7 @@ def test_a_file_that_grew_between_completions_can_be_handed_on(tmp_path: Path) -
             assert rlm.completion(file, question=f"q {size}").response == str(size)
 
 
-def test_every_request_counts_once(rlm: RLM, tmp_path: Path) -> None:
-    with scripted(tmp_path, {"match": "^say", "reply": "said"}, RUNS_CONTEXT) as mine:
-        out(mine, "out = llm_query_batched(['say a'] * 3 + ['say b'])")
+def test_every_request_counts_once(tmp_path: Path) -> None:
+    with scripted(tmp_path, {"match": "^say", "reply": "said"}, RUNS_CONTEXT) as rlm:
+        out(rlm, "out = llm_query_batched(['say a'] * 3 + ['say b'])")
     assert len(requests(tmp_path)) == 5

@@ -69,7 +69,9 @@ def opened(server: Loopback, **options: Any) -> RLM:
 
 
 @pytest.mark.parametrize("cap", [1, 3])
-def test_the_cap_of_requests_is_never_exceeded_and_the_order_is_kept(server: Loopback, counting: Counting, cap: int) -> None:
+def test_the_cap_of_requests_is_never_exceeded_and_the_order_is_kept(
+    server: Loopback, counting: Counting, cap: int
+) -> None:
     code = "out = [llm_query_batched([f'echo {n}' for n in range(15)]), llm_query_batched([f'echo {n}' for n in range(5)])]"
     with opened(server, max_concurrent_subcalls=cap) as rlm:
         done = rlm.completion(code, question="q")
@@ -105,7 +107,9 @@ def test_the_prompt_holds_question_context_and_variables(server: Loopback, count
     with opened(server) as rlm:
         rlm.completion("out = 1", question="How many, exactly?")
     first = counting.prompts[0]
-    assert "How many, exactly?" in first and "context: a text of 7 characters" in first and "variables: none yet" in first
+    assert (
+        "How many, exactly?" in first and "context: a text of 7 characters" in first and "variables: none yet" in first
+    )
 
 
 def test_one_s_own_system_prompt_may_hold_braces(server: Loopback, counting: Counting) -> None:
@@ -123,7 +127,9 @@ def test_a_long_context_never_stands_in_a_prompt(server: Loopback, counting: Cou
     assert "the needle" not in counting.prompts[0] and len(counting.prompts[0]) < 30_000
 
 
-def test_a_key_that_is_given_as_such_is_sent_and_gets_nowhere_else(server: Loopback, counting: Counting, tmp_path: Path) -> None:
+def test_a_key_that_is_given_as_such_is_sent_and_gets_nowhere_else(
+    server: Loopback, counting: Counting, tmp_path: Path
+) -> None:
     # DEV: cells run in the process that holds the keys there.
     code = "import os, json; out = json.dumps([dict(os.environ), open('/proc/self/environ').read()])"
     before = len(server.ledger.requests)

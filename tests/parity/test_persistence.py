@@ -81,6 +81,9 @@ def test_without_persistent_nothing_survives(tmp_path: Path) -> None:
 
 def test_another_process_goes_on_with_contexts_and_variables(tmp_path: Path) -> None:
     # DEV: there everything ends with the process.
-    for code, expected in (("kept = 7; out = 0", 0), ("out = [kept, context_0, len(history_0)]", [7, "kept = 7; out = 0", 3])):
+    for code, expected in (
+        ("kept = 7; out = 0", 0),
+        ("out = [kept, context_0, len(history_0)]", [7, "kept = 7; out = 0", 3]),
+    ):
         with scripted(tmp_path, RUNS_CONTEXT, persistent=True, workspace=tmp_path / "w") as rlm:
             assert out(rlm, code) == expected

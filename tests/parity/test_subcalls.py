@@ -147,7 +147,9 @@ def test_a_child_has_the_prompt_s_context_and_a_repl_of_its_own(rlm: RLM) -> Non
 
 
 def test_children_in_a_batch_keep_their_order(rlm: RLM) -> None:
-    code = "out = rlm_query_batched(['a', 'b', 'c'], [f\"import time; time.sleep({s}); out = {s}\" for s in (.2, .1, 0)])"
+    code = (
+        "out = rlm_query_batched(['a', 'b', 'c'], [f\"import time; time.sleep({s}); out = {s}\" for s in (.2, .1, 0)])"
+    )
     assert out(rlm, code) == ["0.2", "0.1", "0"]
 
 

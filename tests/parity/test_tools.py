@@ -137,7 +137,11 @@ def test_children_have_the_tools_of_their_parent(rlm: RLM) -> None:
 def test_reserved_names_are_rejected_all_at_once_when_it_is_made() -> None:
     # DEV: there only when a completion begins, and tools of sub-calls not at all.
     with pytest.raises(UsageError) as caught:
-        RLM(model="offline/x", custom_tools={"llm_query": add, "answer": 1, "fine": 2, "no name": 3}, custom_sub_tools={"context": 1})
+        RLM(
+            model="offline/x",
+            custom_tools={"llm_query": add, "answer": 1, "fine": 2, "no name": 3},
+            custom_sub_tools={"context": 1},
+        )
     assert "answer, context, llm_query" in str(caught.value) and "'no name'" in str(caught.value)
 
 

@@ -4,7 +4,8 @@ def supported(number, found):
         return False
     first, last = found["lines"][0], found["lines"][-1]
     near = " ".join([*context[found["doc"]].lines(max(1, first - 60), last + 10), found["doc"]]).lower()
-    return all(name.rpartition(".")[2].lower() in near or is_module(name) for name in asked[number]["names"])
+    # Every part of a dotted name: a line about a command of the same name is none about the method.
+    return all(is_module(n) or all(part in near for part in n.lower().split(".")) for n in asked[number]["names"])
 
 
 def weighed(number):

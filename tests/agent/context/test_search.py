@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from agent.context import Document, scan
 from agent.context.engine import engine
 from agent.context.pattern import plan
 from agent.context.reading import Listed
-from agent.context.windows import SMALLEST, windows
+from agent.context.windows import SMALLEST, Sizes, windows
 
 ATOMS = [
     "a",
@@ -57,6 +58,26 @@ texts = st.one_of(
 )
 
 
+#: Windows of a few bytes, so that each text has many seams; a match and what it looks at fit into what is seen beside them.
+TINY = [Sizes(4, 8, 2, 256, 64), Sizes(8, 64, 8, 256, 64), Sizes()]
+fixed = st.lists(
+    st.builds(
+        lambda place, atom, repeat, end: place + atom + repeat + end,
+        st.sampled_from(["", "", r"\b", "^"]),
+        st.sampled_from(["a", "ab", "k", "ö", r"\d", r"\w", "[a-k]", "[^a\n]", "(?:ab|ba)", "(a|k)", "_", "é", " "]),
+        st.sampled_from(["", "", "{2}", "{3}"]),
+        st.sampled_from(["", "", r"\b"]),
+    ),
+    min_size=1,
+    max_size=3,
+).map("".join)
+fixed_patterns = st.one_of(
+    fixed,
+    st.lists(fixed, min_size=2, max_size=4).map("|".join),
+    st.builds("{}(?:{}|{}){}".format, fixed, fixed, fixed, fixed),
+)
+
+
 def expected(pattern: str, ignore_case: bool, data: bytes) -> list[tuple[int, int]]:
     text = data.decode("utf-8", "surrogateescape")
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
@@ -74,6 +95,13 @@ def sifted_and_confirmed(listed: Listed, pattern: str, ignore_case: bool, with_e
     return list(scan.find(pattern, ignore_case, listed, 0, listed.size, total))
 
 
+def in_tiny_windows(
+    listed: Listed, pattern: str, ignore_case: bool, with_engine: bool, sizes: Sizes
+) -> list[tuple[int, int]]:
+    searcher = scan.Searcher(pattern, ignore_case, 1 << 30 if with_engine else 0, sizes=sizes)
+    return [pair for batch in searcher.batches(listed, 0, listed.size) for pair in zip(*batch, strict=True)]
+
+
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(texts, patterns, st.booleans())
 def test_every_pattern_agrees_with_re(tmp_path: Path, data: bytes, pattern: str, ignore_case: bool) -> None:
@@ -82,8 +110,42 @@ def test_every_pattern_agrees_with_re(tmp_path: Path, data: bytes, pattern: str,
     if b"\r" in data:
         pattern = pattern.replace("$", "")  # `$` stands before CRLF too, on purpose
     wanted = expected(pattern, ignore_case, data)
-    for with_engine in (True, False):
-        assert sifted_and_confirmed(Listed(str(path), len(data)), pattern, ignore_case, with_engine) == wanted
+    for with_engine, sizes in itertools.product((True, False), TINY):
+        assert in_tiny_windows(Listed(str(path), len(data)), pattern, ignore_case, with_engine, sizes) == wanted
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(texts, fixed_patterns, st.booleans())
+def test_patterns_that_the_engine_decides_agree_with_re(
+    tmp_path: Path, data: bytes, pattern: str, ignore_case: bool
+) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(data)
+    wanted = expected(pattern, ignore_case, data)
+    for sizes in TINY:
+        assert in_tiny_windows(Listed(str(path), len(data)), pattern, ignore_case, True, sizes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "widths"),
+    [
+        ("needle", (6,)),
+        ("größe|a", (7, 1)),
+        (r"\b(19|20)\d\d-\d\d\b", (7,)),
+        ("(foo|ba)r", (4, 3)),
+        (r"a{3}\b", (3,)),
+        ("a+b", None),
+        ("ab$", None),
+        (r"a\B", None),
+        ("a(?=b)", None),
+        (r"-\b", None),
+        (r"a\s", None),
+        ("(a|ab)(c|bc)", None),
+    ],
+)
+def test_which_patterns_the_engine_decides(pattern: str, widths: tuple[int, ...] | None) -> None:
+    decided = plan(pattern).exact
+    assert (decided and decided.widths) == widths
 
 
 @pytest.mark.parametrize(
