@@ -9,19 +9,43 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.api import resume, run
-    from agent.completion import Completion
+    from agent.completion import (
+        BudgetExceededError,
+        Completion,
+        ErrorThresholdExceededError,
+        LimitExceeded,
+        TimeoutExceededError,
+        TokenLimitExceededError,
+    )
     from agent.outcome import Outcome
     from agent.rlm import RLM
     from agent.task import Task
 
-__all__ = ["RLM", "Completion", "Outcome", "Task", "resume", "run"]
+__all__ = [
+    "RLM",
+    "BudgetExceededError",
+    "Completion",
+    "ErrorThresholdExceededError",
+    "LimitExceeded",
+    "Outcome",
+    "Task",
+    "TimeoutExceededError",
+    "TokenLimitExceededError",
+    "resume",
+    "run",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "RLM": "agent.rlm",
+    "BudgetExceededError": "agent.completion",
     "Completion": "agent.completion",
+    "ErrorThresholdExceededError": "agent.completion",
+    "LimitExceeded": "agent.completion",
     "Outcome": "agent.outcome",
     "Task": "agent.task",
+    "TimeoutExceededError": "agent.completion",
+    "TokenLimitExceededError": "agent.completion",
     "resume": "agent.api",
     "run": "agent.api",
 }

@@ -85,7 +85,9 @@ class Acting:
         while True:
             calls = CellCalls(self._scope, step.seq, self._milestones)
             try:
-                result = self.repl.run(blocks, step.seq, calls, limits.cell_timeout, limits.output_chars)
+                left = self._scope.budget.seconds_left()
+                most = limits.cell_timeout if left is None else max(0.05, min(limits.cell_timeout, left))
+                result = self.repl.run(blocks, step.seq, calls, most, limits.output_chars)
                 break
             except ReplDied as died:
                 self._scope.budget.check_cancelled()
@@ -162,8 +164,11 @@ class Acting:
         return lost + ([f"Changed in the workspace by someone else: {names}{more}."] if changes else [])
 
     def describe_context(self) -> str:
-        """Return one line about the size of the context."""
-        return describe(self._init["context"])
+        """Return one line about the size of the context, and about earlier ones where there are any."""
+        shown, many = describe(self._init["context"]), len(self._init["contexts"])
+        if many < 2:
+            return shown
+        return f"{shown}; earlier completions left context_0 to context_{many - 2} and history_0 to history_{many - 2}"
 
     @property
     def repl(self) -> Repl:
@@ -190,8 +195,7 @@ class Acting:
                 shutil.rmtree(self._launcher.spec.writable, ignore_errors=True)
 
         # Nobody else uses the scratch folder, so nobody need wait for the kernel to take the REPL apart.
-        in_thread(clear, "repl-end")
-        return None
+        return self._rt.leave(clear)
 
     def _end(self) -> None:
         if self._repl is not None:

@@ -103,6 +103,11 @@ class Budget:
         for level in self._upwards():
             level._fits("seconds", level.active_s())
 
+    def seconds_left(self) -> float | None:
+        """Return the seconds that this rollout and those above it may still work; None where there is no cap."""
+        rest = [level.grant.seconds - level.active_s() for level in self._upwards() if level.grant.seconds is not None]
+        return min(rest) if rest else None
+
     def check_open(self) -> None:
         """Raise `BudgetSpent` when nothing is left for one call more: then no child need be started."""
         with self._lock:

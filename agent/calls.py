@@ -96,6 +96,12 @@ class CallBroker:
             return await self._finish(started, asked, budget, None, refused, counted=False)
         try:
             return await self._merged(started, asked, budget)
+        except BudgetSpent as error:  # its time ended while it was waited for
+            if record.kind == "root":
+                budget.settle(record.id, None, 0, counted=False)
+                raise
+            late = Settled(False, f"{error.message} ({error.hint})")
+            return await self._finish(started, asked, budget, None, late, counted=False)
         except BaseException:
             budget.settle(record.id, None, 0, counted=False)
             raise
@@ -114,13 +120,14 @@ class CallBroker:
             except Stopped:  # its rollout was stopped, not this one
                 await asyncio.sleep(0)
                 continue
-            return await self._finish(started, asked, budget, None, outcome)
+            return await self._finish(started, asked, budget, None, outcome, counted=False)
         flight = self._flying[question] = asyncio.get_running_loop().create_future()
         try:
             outcome = await self._with_fallbacks(started, asked, budget)
         except BaseException as error:
             del self._flying[question]
-            flight.set_exception(Stopped("stopped") if isinstance(error, asyncio.CancelledError) else error)
+            own = isinstance(error, (asyncio.CancelledError, BudgetSpent))  # no matter of those that wait for it
+            flight.set_exception(Stopped("stopped") if own else error)
             flight.exception()  # nobody need be waiting for it
             raise
         del self._flying[question]
@@ -141,15 +148,25 @@ class CallBroker:
     async def _with_model(self, started: Started, asked: Asked, spec: ModelSpec, budget: Budget, last: bool) -> Settled:
         """Ask one model, again and again as long as that can help; raises when it cannot be had."""
         record, waited, tries = started.record, 0.0, 0
+        if not self._rt.task.models.names(spec):
+            self._rt.models.get(spec).check()  # a cell chose it, so nobody has looked yet whether it can work
         while True:
             tries += 1
+            number: int | None = None
             try:
-                async with self._slots_of(spec).slot(record.rollout):
+                async with asyncio.timeout(budget.seconds_left()) as clock, self._slots_of(spec).slot(record.rollout):
                     budget.check_cancelled()
                     number = started.number or await self._book.attempt(started)
                     reply = await self._rt.models.get(spec).acomplete(asked.request)
+            except TimeoutError:
+                if clock.expired() and number is not None:  # perhaps it was executed
+                    await self._book.failed(record, number, "lost", "its time ended while it was in flight")
+                if clock.expired():
+                    budget.check_time()
+                raise
             except ProviderError as error:
                 started = Started(record, fresh=False)
+                budget.check_time()
                 delay = await self._after_failure(record, number, error, tries, waited, last)
                 if delay is None:
                     failed = Settled(False, error.message)
@@ -160,7 +177,7 @@ class CallBroker:
             return await self._finish(started, asked, budget, number, as_settled(reply, record.id))
 
     async def _after_failure(
-        self, record: CallRecord, number: int, error: ProviderError, tries: int, waited: float, last: bool
+        self, record: CallRecord, number: int | None, error: ProviderError, tries: int, waited: float, last: bool
     ) -> float | None:
         """Journal a failed attempt and wait before the next one; returns the seconds waited.
 
@@ -168,7 +185,8 @@ class CallBroker:
         failure, so that a resumed run asks again; it raises, as does all that only a person can mend.
         """
         result = "free" if error.free else "ambiguous" if error.retryable else "refused"
-        await self._book.failed(record, number, result, error.message)
+        if number is not None:
+            await self._book.failed(record, number, result, error.message)
         patience = self._rt.task.limits.max_wait if last else min(self._rt.task.limits.max_wait, _PATIENCE)
         delay = next_delay(error, tries, waited, patience, self._rng) if error.retryable else None
         if delay is None:

@@ -37,7 +37,7 @@ class Checkpoints:
 
     def __init__(self, scope: Scope) -> None:
         self._rt, self._rollout, self._tree = scope.runtime, scope.rollout.id, scope.has_tree
-        self._keep_last = scope.has_tree or scope.persistent
+        self._keep_last, self._always = scope.has_tree or scope.persistent, scope.persistent
         self._known: set[str] = set()
         self._cost = 0.0
         self._compute_since = 0.0
@@ -120,7 +120,7 @@ class Checkpoints:
         """Return (the stored namespace or None, new values, the newest step with a stored one)."""
         self._compute_since += compute_s
         base = before.base if before is not None else None
-        fresh = base is None or seq - base >= _MAX_REPLAY
+        fresh = self._always or base is None or seq - base >= _MAX_REPLAY
         if not fresh and self._cost > _CHEAP and self._compute_since < 4 * self._cost:
             return None, {}, base
         taken: Snapshot = repl.snapshot(self._known)

@@ -121,6 +121,7 @@ def _work(runtime: Runtime) -> Outcome:
     finally:
         broker.close()
         runtime.models.close()
+        runtime.wait_for_leaving()
         close_place(place)
     return outcome
 

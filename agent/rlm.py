@@ -305,6 +305,7 @@ class _Opened:
         with self._idle:
             self._idle.wait_for(lambda: not self._working, _PATIENCE)
         wait([ending], _PATIENCE)
+        self.runtime.wait_for_leaving()
         self.runtime.models.close()
         for place in self._places.values():
             close_place(place)

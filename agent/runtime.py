@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,12 +47,24 @@ class Runtime:
     #: set when the run should stop after the step; `now` when it should not wait for it
     stop: threading.Event = field(default_factory=threading.Event)
     now: threading.Event = field(default_factory=threading.Event)
+    #: REPLs of ended rollouts that are being taken apart
+    leaving: set[Future[None]] = field(default_factory=set)
 
     @property
     def workspace(self) -> Workspace:
         """The workspace of a task's run."""
         assert self.tree is not None, "only a task's run has a workspace"
         return self.tree
+
+    def leave(self, work: Callable[[], None]) -> None:
+        """Let a REPL be taken apart on a thread of its own; `wait_for_leaving` waits for all."""
+        future = in_thread(work, "repl-end")
+        self.leaving.add(future)
+        future.add_done_callback(self.leaving.discard)
+
+    def wait_for_leaving(self) -> None:
+        """Wait until no ended rollout's REPL is left."""
+        wait(list(self.leaving))
 
     def tell(self, kind: str, /, **facts: Any) -> None:
         """Let whoever watches know; nothing depends on it."""

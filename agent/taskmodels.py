@@ -85,6 +85,10 @@ class Models(Record):
     fallbacks: tuple[Spec, ...] = ()
     """Tried in this order when a model is unavailable."""
 
+    def names(self, spec: ModelSpec) -> bool:
+        """Say whether the task names this model."""
+        return spec in (self.root, self.sub, self.fold, *self.fallbacks)
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:

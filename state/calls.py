@@ -198,8 +198,9 @@ def _spent(tree: Any = None) -> tuple[Any, Any]:
     """Return the queries for totals and for attempts that may have been paid in vain. Built once, being costly to build."""
     c = schema.call.c
     priced = and_(c.model.is_not(None), c.ok == 1)
+    sent = select(schema.attempt.c.n).where(schema.attempt.c.call_id == c.id).exists()  # not refused, merged or reused
     totals = select(
-        func.coalesce(func.sum(case((c.model.is_not(None), 1), else_=0)), 0),
+        func.coalesce(func.sum(case((sent, 1), else_=0)), 0),
         func.coalesce(func.sum(c.cost_usd), 0.0),
         func.coalesce(func.sum(c.tokens_in), 0),
         func.coalesce(func.sum(c.tokens_out), 0),

@@ -25,9 +25,9 @@ class Engine:
         self._database = database
         self._scratch: list[Any] = []
 
-    def any(self, data: memoryview) -> bool:
+    def any(self, data: memoryview | bytes) -> bool:
         """Say whether there is a possible match."""
-        return not self._scan(data, lambda _number, _start, _end, _flags, _context: True)
+        return not self._scan(data, _at_once)
 
     def ends(self, data: memoryview, own: int) -> list[list[int]]:
         """Return where matches of each expression end, in order, behind `own`."""
@@ -65,7 +65,7 @@ class Engine:
         found.sort(key=itemgetter(1))
         return found, not reached
 
-    def _scan(self, data: memoryview, hit: Callable[[int, int, int, int, object], object]) -> bool:
+    def _scan(self, data: memoryview | bytes, hit: Callable[[int, int, int, int, object], object]) -> bool:
         """Scan to the end, or until `hit` says so; say whether the end was reached."""
         scratch = self._scratch.pop() if self._scratch else self._database.scratch.clone()
         try:
@@ -75,6 +75,10 @@ class Engine:
         finally:
             self._scratch.append(scratch)
         return True
+
+
+def _at_once(_number: int, _start: int, _end: int, _flags: int, _context: object) -> bool:
+    return True
 
 
 def _behind(own: int, ends: list[int]) -> list[int]:

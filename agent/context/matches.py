@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, overload
 
 from agent.context.match import Match
@@ -29,7 +30,7 @@ class Matches(Sequence[Match]):
         self._firsts: list[int] = []  # where the matches of each document begin
         self._starts, self._ends = array("Q"), array("Q")
 
-    def add(self, doc: Document, starts: list[int], ends: list[int]) -> None:
+    def add(self, doc: Document, starts: Sequence[int], ends: Sequence[int]) -> None:
         """Append matches of a document at these offsets, as many of each."""
         if not self._docs or self._docs[-1] is not doc:
             self._docs.append(doc)
@@ -53,15 +54,26 @@ class Matches(Sequence[Match]):
 
     def _some(self, numbers: range) -> Matches:
         found = Matches()
-        for number in numbers:
-            doc = self._docs[bisect_right(self._firsts, number) - 1]
-            found.add(doc, [self._starts[number]], [self._ends[number]])
+        if numbers.step != 1:
+            for number in numbers:
+                match = self[number]
+                found.add(match.doc, [match.start], [match.end])
+            return found
+        for doc, first, last in self._runs():
+            if first >= numbers.stop:
+                break
+            here = slice(max(first, numbers.start), max(min(last, numbers.stop), first))
+            if here.start < here.stop:
+                found.add(doc, self._starts[here], self._ends[here])
         return found
 
+    def _runs(self) -> Iterator[tuple[Document, int, int]]:
+        """Yield each document with the numbers of its first match and of the next document's."""
+        return zip(self._docs, self._firsts, [*self._firsts[1:], len(self)], strict=False)
+
     def __iter__(self) -> Iterator[Match]:
-        for doc, first, last in zip(self._docs, self._firsts, [*self._firsts[1:], len(self)], strict=False):
-            for number in range(first, last):
-                yield Match(doc, self._starts[number], self._ends[number])
+        for doc, first, last in self._runs():
+            yield from map(Match, repeat(doc), self._starts[first:last], self._ends[first:last])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Matches, list)) and len(self) == len(other) and all(map(Match.__eq__, self, other))

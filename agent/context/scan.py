@@ -81,6 +81,8 @@ class Searcher:
 
     def _sift_small(self, listed: Listed, low: int, high: int) -> Sifted:
         data = read_once(listed, low, high)
+        if data and self._finder is not None and not self._finder.any(data):  # most of many files
+            return _NONE
         return self._sift(View(data, len(data), low, 0, len(data), True)) if data else [Stretch(low, b"", 0, 0)]
 
     def _sift_all(self, listed: Listed, low: int, high: int) -> Iterator[Sifted]:

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -218,7 +218,7 @@ class Repl:
         self._outstanding.begin()
 
         def answered(future: Future[Any]) -> None:
-            error = future.exception()
+            error = CancelledError() if future.cancelled() else future.exception()
             clock.end(frame["kind"])
             if error is not None:
                 failed.append(error)

@@ -69,7 +69,7 @@ def test_what_cannot_be_a_context_is_told(looking: RLM, context: Any) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(looking: RLM, tmp_path: Path) -> None:
-    with pytest.raises(ContextError, match="nowhere.txt"):
+    with pytest.raises(ContextError, match=r"nowhere\.txt"):
         looking.completion(tmp_path / "nowhere.txt", question="q")
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
 
 
-def tests_there_are() -> dict[str, bool]:
+def written_tests() -> dict[str, bool]:
     """Return each parity test as `file::name`, and whether its source marks a deviation."""
     found = {}
     for file in (ROOT / "tests" / "parity").glob("test_*.py"):
@@ -30,10 +30,10 @@ def rows() -> list[tuple[str, str]]:
 
 def test_every_test_in_the_table_exists_and_every_test_is_in_it_once() -> None:
     named = [name for name, _ in rows()]
-    assert sorted(named) == sorted(tests_there_are())
+    assert sorted(named) == sorted(written_tests())
 
 
 def test_deviations_are_marked_in_both_places_and_say_why() -> None:
-    told = {name: why for name, why in rows()}
-    assert {name: why.startswith("DEV: ") for name, why in told.items()} == tests_there_are()
+    told = dict(rows())
+    assert {name: why.startswith("DEV: ") for name, why in told.items()} == written_tests()
     assert all(why == "same" or len(why) > len("DEV: ") + 3 for why in told.values())

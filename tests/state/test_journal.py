@@ -109,6 +109,7 @@ def test_spend_of_a_rollout_is_that_of_all_below_it(journal: Journal) -> None:
             runs.create_rollout(c, RolloutRecord(name, parent, None, 0, "m", "p", None, 1.0))
         made = [msgspec.structs.replace(a_call(f"C-{r}", model="m"), rollout=r) for r in ("R", "A", "AA", "B")]
         calls.find_or_start_all(c, made)
+        calls.first_attempts(c, [r.id for r in made], 1.0)
         calls.settle_calls(c, [{"id": r.id, "ok": 1, "tokens_in": 10} for r in made])
 
     journal.write(build)
@@ -152,7 +153,9 @@ def test_attempts_cut_off_by_a_crash_count_as_perhaps_paid(journal: Journal) -> 
 
 
 def test_an_unknown_price_is_unknown_and_counted(journal: Journal) -> None:
-    journal.write(lambda c: calls.find_or_start_all(c, [a_call("C1", model="m"), a_call("C2", n=1, model="m")]))
+    journal.write(lambda c: calls.find_or_start_all(c, [a_call(f"C{n}", n=n, model="m") for n in (1, 2, 3)]))
+    journal.write(lambda c: calls.first_attempts(c, ["C1", "C2"], 1.0))
+    journal.write(lambda c: calls.set_call(c, "C3", state="done", ok=0, cost_usd=0.0))  # refused: it was never sent
     journal.write(lambda c: calls.set_call(c, "C1", state="done", ok=1, cost_usd=0.5, tokens_in=10))
     journal.write(lambda c: calls.set_call(c, "C2", state="done", ok=1, tokens_in=5))
     spent = journal.read(calls.spend)
