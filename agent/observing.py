@@ -43,7 +43,7 @@ class Observing:
                 steps=shown,
                 folds=folds,
                 roadmap=self._roadmap(),
-                material="" if folds else self._short,
+                material=self._short,
                 tools=self._rt.tools.lines(self._rollout.depth),
                 environment=self._environment(shown[-1] if shown else None, seq, context),
                 events=events,

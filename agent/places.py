@@ -101,7 +101,7 @@ def init_frame(scope: Scope) -> dict[str, Any]:
 def context_frame(scope: Scope) -> dict[str, Any]:
     """Return what becomes `context`: the rollout's own references or value, else, at the root, the task's manifest."""
     if scope.rollout.context is None:
-        return {"manifest": msgspec.to_builtins(scope.runtime.manifest)} if scope.rollout.depth == 0 else {"value": ""}
+        return {"manifest": scope.runtime.manifest.columns()} if scope.rollout.depth == 0 else {"value": ""}
     frame: dict[str, Any] = msgspec.msgpack.decode(scope.rollout.context)
     if "refs" in frame:
         from agent.context.manifest import check_refs
@@ -113,8 +113,8 @@ def context_frame(scope: Scope) -> dict[str, Any]:
 def describe(frame: dict[str, Any]) -> str:
     """Say in one line what stands in `context` and how large it is."""
     if "manifest" in frame:
-        docs = frame["manifest"]["docs"]
-        return f"{len(docs)} documents, {_size(sum(doc['size'] for doc in docs))}" if docs else "empty"
+        sizes = sizes_of(frame["manifest"])
+        return f"{len(sizes)} documents, {_size(sum(sizes))}" if sizes else "empty"
     if "refs" in frame:
         refs = frame["refs"]
         return f"{len(refs)} slices of documents, {_size(sum(end - start for _, start, end in refs))}"
@@ -123,6 +123,12 @@ def describe(frame: dict[str, Any]) -> str:
         return f"a text of {_size(len(value))}" if value else "empty"
     items = f" of {len(value)} items" if isinstance(value, (list, dict)) else ""
     return f"a {type(value).__name__}{items}, {_size(len(msgspec.json.encode(value)))}"
+
+
+def sizes_of(manifest: dict[str, Any]) -> list[int]:
+    """Return the documents' sizes in bytes, whether a manifest comes as columns or as one mapping a document."""
+    docs = manifest["docs"]
+    return list(docs["size"]) if isinstance(docs, dict) else [doc["size"] for doc in docs]
 
 
 def short_text(frame: dict[str, Any], goal: str) -> str:

@@ -13,6 +13,7 @@ from agent.asked import Asked, Settled, hash_request
 from agent.models.base import Message, ModelRequest
 from agent.models.costmap import context_window
 from agent.outcome import Outcome
+from agent.places import sizes_of
 from agent.prompts import prompt
 from agent.scope import Scope
 from agent.tokens import upper_bound
@@ -27,7 +28,7 @@ def fits(scope: Scope, frame: dict[str, Any]) -> bool:
     """Say whether a context is short enough to be answered plainly by this model."""
     if scope.spec.model.startswith("offline/") or scope.runtime.tools.of_rollout(0):
         return False  # those answer with cells only
-    if "manifest" in frame and sum(doc["size"] for doc in frame["manifest"]["docs"]) > _BYTES:
+    if "manifest" in frame and sum(sizes_of(frame["manifest"])) > _BYTES:
         return False
     window = context_window(scope.spec)
     most = PLAIN_TOKENS if window is None else min(PLAIN_TOKENS, int(window * _WINDOW_SHARE))

@@ -18,7 +18,7 @@ from state.records import FoldRecord, StepRecord
 
 _PER_MESSAGE = 8  # tokens that a chat template adds around a message
 _ALL = "That is all of `context`: if it holds the answer, answer at once."
-_FRAMES = 100  # the tags around the parts of a prompt
+_FRAMES = 180  # the tags around the parts of a prompt
 
 
 class Material(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ def assemble(material: Material, bound: int) -> Prompt:
     """Return the prompt for a step in at most `bound` tokens.
 
     The rules get at most a third. Of what they and the reserve leave, the task gets at most 35 %, roadmap and environment 10 %
-    each, tools 12 %, a short context or the history 25 %; the latest observation may take half of the rest, older steps share
+    each, tools 8 %, a short context or the history 25 %; the latest observation may take half of the rest, older steps share
     what remains and shrink first.
     """
     system = cut(material.system, bound // 3, "cut")
@@ -86,8 +86,8 @@ def _first_message(material: Material, room: int) -> str:
         parts.append(f"<roadmap>\n{cut(material.roadmap.strip(), room // 10, 'cut, read .GCC/main.md')}\n</roadmap>")
     if material.tools:
         listed = "\n".join(f"- {line}" for line in material.tools)
-        parts.append(f"<tools>\n{cut(listed, room // 8)}\n</tools>")
-    if material.material:
+        parts.append(f"<tools>\n{cut(listed, room // 12)}\n</tools>")
+    if material.material and not material.folds:  # by then it was seen
         parts.append(f"<context>\n{cut(material.material, room // 4)}\n</context>\n{_ALL}")
     if material.folds:
         parts.append(f"<history>\n{_history(material.folds, room // 4)}\n</history>")

@@ -61,7 +61,8 @@ PATTERNS = (
     ("no match", "zzzqqqxxxj", False),
 )
 PATIENCE = 10  # seconds given to the peer; a value of that means it was not done yet
-MOST = 500_000  # matches that are counted; each is an object
+MOST = 10_000_000  # matches that are counted; each is two numbers
+TRIES = 3  # the best counts, for both sides
 
 
 def corpus(folder: Path, size: int = SIZE, seed: int = SEED) -> Path:
@@ -188,19 +189,24 @@ def _timed(file: Path, pattern: str, ignore_case: bool, limit: int) -> tuple[flo
     from agent.context import Document
 
     doc = Document(str(file), file.name, 0, file.stat().st_size)
-    start = time.perf_counter()
-    count = len(doc.search(pattern, ignore_case, limit))
-    return time.perf_counter() - start, count
+    best, count = float("inf"), 0
+    for _ in range(TRIES):
+        start = time.perf_counter()
+        count = len(doc.search(pattern, ignore_case, limit))
+        best = min(best, time.perf_counter() - start)
+    return best, count
 
 
 def _ripgrep(rg: str, pattern: str, ignore_case: bool, file: Path) -> dict[str, float]:
     common = [*(["-i"] if ignore_case else []), *(["-U"] if r"\s" in pattern else []), "--", pattern, str(file)]
     took = {}
     for key, options in {"-n": ["-n"], "-m": ["-n", "-m", "1000"], "-c": ["--count", "-j1"]}.items():
-        start = time.perf_counter()
+        took[key] = float(PATIENCE)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run([rg, "--no-config", *options, *common], stdout=subprocess.DEVNULL, timeout=PATIENCE)
-        took[key] = time.perf_counter() - start
+            for _ in range(TRIES):
+                start = time.perf_counter()
+                subprocess.run([rg, "--no-config", *options, *common], stdout=subprocess.DEVNULL, timeout=PATIENCE)
+                took[key] = min(took[key], time.perf_counter() - start)
     return took
 
 
