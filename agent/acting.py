@@ -20,7 +20,7 @@ from agent.cellcalls import CellCalls
 from agent.checkpoints import Checkpoints
 from agent.errors import ReplDied
 from agent.milestones import Milestones
-from agent.places import describe, init_frame, launcher_for
+from agent.places import describe, empty_folder, init_frame, launcher_for
 from agent.repl.cells import parse_cells
 from agent.repl.host import Repl
 from agent.repl.sandbox import launch_worker
@@ -143,6 +143,7 @@ class Acting:
 
         deaths = self._rt.journal.write(note)
         self._rt.tell("repl_died", step=step.seq, why=died.message)
+        self._coming = None  # also when that is what failed
         self._roll_back(before)
         self._lost = self._start(before)
         if died.signalled and deaths <= _MAX_DEATHS:
@@ -254,6 +255,9 @@ class Acting:
             repl.run(blocks, row.seq, calls, limits.cell_timeout * 2, limits.output_chars)
 
     def _roll_back(self, before: StepRecord | None) -> None:
+        if before is not None and before.seq == 0 and not self._scope.has_tree:
+            self.close()
+            empty_folder(self._launcher.spec.writable)  # as it was before the first step; later ones are not kept apart
         if before is None or before.tree is None:
             return
         self.close()

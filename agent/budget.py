@@ -132,6 +132,10 @@ class Budget:
             if level._on_cancel is not None:
                 level._on_cancel()
 
+    def is_below(self, other: Budget) -> bool:
+        """Say whether this is the other's budget, or that of a rollout below it."""
+        return any(level is other for level in self._upwards())
+
     def when_cancelled(self, tell: Callable[[], None] | None) -> None:
         """Call `tell`, on the thread that cancels, when this rollout is cancelled."""
         self._on_cancel = tell

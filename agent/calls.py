@@ -43,6 +43,7 @@ class CallBroker:
         self._rt, self._book = runtime, CallBook(runtime)
         self._slots: dict[bytes, FairSlots] = {}
         self._flying: dict[Any, asyncio.Future[Settled]] = {}
+        self._owners: dict[asyncio.Task[Any], Budget] = {}
         self._rng = random.Random()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="calls", daemon=True)
@@ -59,7 +60,12 @@ class CallBroker:
         Raises a `ProviderError` when a model cannot be had at all (no key, no quota, unreachable for `max_wait`): these calls
         stay unsettled and are sent when the run is resumed.
         """
-        return self.submit(self.settle(asked, budget)).result()
+        settling = self.submit(self.settle(asked, budget))
+        try:
+            return settling.result()
+        except BaseException:  # also Ctrl-C, which ends the wait and not the request
+            settling.cancel()
+            raise
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the broker's event loop."""
@@ -74,6 +80,20 @@ class CallBroker:
                 raise outcome
         return list(done)  # type: ignore[arg-type]
 
+    def drop(self, budget: Budget) -> None:
+        """Give up the calls of a rollout and all below it, also those in flight: they count as perhaps paid."""
+
+        def cancel() -> None:
+            for task, owner in list(self._owners.items()):
+                if owner.is_below(budget):
+                    task.cancel()
+
+        self._loop.call_soon_threadsafe(cancel)
+
+    def is_own_thread(self) -> bool:
+        """Say whether this is the event loop's thread, on which nothing may wait for the broker."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """Give up whatever is in flight and end the event loop."""
         self.submit(_cancel_all()).result()
@@ -82,6 +102,15 @@ class CallBroker:
         self._loop.close()
 
     async def _settle(self, asked: Asked, budget: Budget) -> Settled:
+        task = asyncio.current_task()
+        assert task is not None
+        self._owners[task] = budget
+        try:
+            return await self._settled(asked, budget)
+        finally:
+            del self._owners[task]
+
+    async def _settled(self, asked: Asked, budget: Budget) -> Settled:
         started = await self._book.start(asked)
         record = started.record
         crash_point("step.asked" if record.kind == "root" else "call.started")
@@ -91,6 +120,7 @@ class CallBroker:
             self._reserve(record, asked, budget)
         except BudgetSpent as error:
             if record.kind == "root":
+                await self._never_sent(started, error.message)
                 raise
             refused = Settled(False, f"{error.message} ({error.hint})")
             return await self._finish(started, asked, budget, None, refused, counted=False)
@@ -155,7 +185,11 @@ class CallBroker:
             number: int | None = None
             try:
                 async with asyncio.timeout(budget.seconds_left()) as clock, self._slots_of(spec).slot(record.rollout):
-                    budget.check_cancelled()
+                    try:
+                        budget.check_cancelled()
+                    except Stopped as stopped:
+                        await self._never_sent(started, stopped.message)
+                        raise
                     number = started.number or await self._book.attempt(started)
                     reply = await self._rt.models.get(spec).acomplete(asked.request)
             except TimeoutError:
@@ -167,7 +201,7 @@ class CallBroker:
             except ProviderError as error:
                 started = Started(record, fresh=False)
                 budget.check_time()
-                delay = await self._after_failure(record, number, error, tries, waited, last)
+                delay = await self._after_failure(record, number, error, tries, waited, last, budget)
                 if delay is None:
                     failed = Settled(False, error.message)
                     return await self._finish(started, asked, budget, None, failed)
@@ -176,8 +210,20 @@ class CallBroker:
             crash_point("model.returned" if record.kind == "root" else "call.returned")
             return await self._finish(started, asked, budget, number, as_settled(reply, record.id))
 
+    async def _never_sent(self, started: Started, why: str) -> None:
+        """Note that the request whose number was written with the intent did not go out."""
+        if started.number is not None:
+            await self._book.failed(started.record, started.number, "free", why)
+
     async def _after_failure(
-        self, record: CallRecord, number: int | None, error: ProviderError, tries: int, waited: float, last: bool
+        self,
+        record: CallRecord,
+        number: int | None,
+        error: ProviderError,
+        tries: int,
+        waited: float,
+        last: bool,
+        budget: Budget,
     ) -> float | None:
         """Journal a failed attempt and wait before the next one; returns the seconds waited.
 
@@ -194,14 +240,16 @@ class CallBroker:
                 return None
             raise error
         self._rt.tell("waiting", seconds=delay, why=error.message, model=record.model)
-        await self._pause(delay)
+        await self._pause(delay, budget)
         return delay
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, seconds: float, budget: Budget) -> None:
         until = self._loop.time() + seconds
         while (left := until - self._loop.time()) > 0:
             if self._rt.stop.is_set() or self._rt.now.is_set():
                 raise Stopped("stopped while waiting for a model", "go on with `rlm-agent resume`")
+            budget.check_cancelled()
+            budget.check_time()
             await asyncio.sleep(min(left, _GLANCE))
 
     def _reserve(self, record: CallRecord, asked: Asked, budget: Budget) -> None:

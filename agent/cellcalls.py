@@ -25,7 +25,7 @@ from agent.milestones import Milestones
 from agent.models.base import Message, ModelRequest, ModelSpec
 from agent.runtime import in_thread
 from agent.scope import Scope
-from agent.toolcalls import call_tool
+from agent.toolcalls import call_tool, told_before
 from state import steps
 from state.records import CallKey
 
@@ -92,8 +92,7 @@ class CellCalls:
         self._seen: Counter[tuple[str, str]] = Counter()
         self._counting, self._commits = threading.Lock(), threading.Lock()
         self._started = 0
-        #: lines about the children that this cell started, for its observation
-        self.notes: list[str] = []
+        self._ended: list[tuple[int, str]] = []
         #: what this cell's children may spend; cancelling it cancels them
         self._children = scope.budget.child(Grant())
 
@@ -112,9 +111,16 @@ class CellCalls:
         future: Future[Any] = getattr(self, f"_{kind}")(checked)
         return future
 
-    def cancel(self) -> None:
-        """Stop the children that this cell started: their cell is going to run again, or never."""
+    @property
+    def notes(self) -> list[str]:
+        """Lines about the children that this cell started, for its observation, in the order in which they began."""
+        return [line for _, line in sorted(self._ended)]
+
+    def cancel(self, at_once: bool = False) -> None:
+        """Stop the children that this cell started: their cell is going to run again, or never. `at_once`: its calls too."""
         self._children.cancel()
+        if at_once:
+            self._scope.broker.drop(self._scope.budget)
 
     def close(self) -> None:
         """Let go of what was kept for the children."""
@@ -175,7 +181,7 @@ class CellCalls:
 
     def _run_children(self, wanted: list[ChildRequest]) -> list[dict[str, Any]]:
         ended = run_children(self._scope, self._children, wanted)
-        self.notes += [child.line for child in ended]
+        self._ended += [(one.number, child.line) for one, child in zip(wanted, ended, strict=True)]
         return [{"ok": child.ok, "value": child.text, "trajectory": child.trajectory} for child in ended]
 
     def _tool(self, args: _Tool) -> Future[Any]:
@@ -187,13 +193,13 @@ class CellCalls:
         tool = tools[args.name]
         return in_thread(lambda: msgspec.structs.asdict(call_tool(self._rt, key, tool, args.args, args.kwargs)), "tool")
 
-    async def _run_tool(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Run a tool that a sub-call asked for."""
+    async def _run_tool(self, name: str, kwargs: dict[str, Any], origin: list[Any]) -> dict[str, Any]:
+        """Run a tool that a sub-call asked for; `origin` says which one, so that answers never change places."""
         tools = {tool.name: tool for tool in self._rt.tools.of_subcalls()}
         if name not in tools:
             return _failed(f"there is no tool {name!r}; there are {', '.join(tools)}")
-        key = self._key("tool", hash_args(name, args, kwargs))
-        work: Future[Any] = in_thread(lambda: call_tool(self._rt, key, tools[name], args, kwargs), "tool")
+        key = self._key("tool", hash_args(name, kwargs, origin))
+        work: Future[Any] = in_thread(lambda: call_tool(self._rt, key, tools[name], [], kwargs), "tool")
         return msgspec.structs.asdict(await asyncio.wrap_future(work))
 
     def _commit(self, args: _Commit) -> Future[Any]:
@@ -222,8 +228,10 @@ class CellCalls:
         return in_thread(look, "context")
 
     def _budget(self, _args: _Nothing) -> Future[Any]:
-        """Tell what is left."""
-        return _now(_ok({"steps": self._rt.task.limits.steps - self._step, **self._scope.budget.left()}))
+        """Tell what is left, and the same again when the cell runs again: its prompts may name it."""
+        key = self._key("budget", "")
+        left = {"steps": self._rt.task.limits.steps - self._step, **self._scope.budget.left()}
+        return in_thread(lambda: _ok(told_before(self._rt, key, left)), "budget")
 
     def _history(self, _args: _Nothing) -> Future[Any]:
         """Return all earlier steps in full."""

@@ -52,6 +52,6 @@ class Ending:
             return ""
         shown = self._observing.prompt(seq, self._acting.describe_context(), events)
         request = ModelRequest((*shown.messages, Message("user", prompt("last_words"))), max_tokens=shown.reserve)
-        key = CallKey(scope.rollout.id, seq, "last_words", shown.hash, 0)
+        key = CallKey(scope.rollout.id, seq, "last_words", "", 0)
         settled = scope.broker.ask([Asked(key, scope.spec, request)], scope.budget)[0]
         return settled.text.strip() if settled.ok else ""

@@ -42,10 +42,7 @@ class Loop:
         self._events: list[str] = []
 
     def run(self) -> Outcome:
-        """Work until the rollout ends, and return how.
-
-        Raises `Stopped` and provider errors: then nothing is lost and the same call goes on later.
-        """
+        """Work until the rollout ends, and return how; raises `Stopped` and provider errors: then it goes on later."""
         self._scope.budget.when_cancelled(self._acting.close)
         over = False
         try:

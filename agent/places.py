@@ -7,6 +7,7 @@ tree read-only and writes in a scratch folder of its own.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,12 @@ def context_frame(scope: Scope) -> dict[str, Any]:
 
         check_refs(scope.runtime.manifest, [tuple(ref) for ref in frame["refs"]])
     return frame
+
+
+def empty_folder(folder: Path) -> None:
+    """Remove what is in a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def describe(frame: dict[str, Any]) -> str:

@@ -24,7 +24,8 @@ class Watch:
 
     def __call__(self, kind: str, /, **facts: Any) -> None:
         if self._tell is not None:
-            self._tell(kind, **facts)
+            with suppress(Exception):
+                self._tell(kind, **facts)
         now, options = time.monotonic(), self._options
         if kind == "step":
             self._began[facts["rollout"], facts["step"]] = now

@@ -76,6 +76,7 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
     done: Future[T] = Future()
 
     def run() -> None:
+        done.set_running_or_notify_cancel()  # a thread cannot be cancelled, and its future says so
         try:
             result = work()
         except BaseException as error:

@@ -23,7 +23,7 @@ from state.records import CallKey
 
 ROUNDS = 8
 _LAST = "You have used your tools as often as you may. Answer now, in words, with what you have."
-RunTool = Callable[[str, list[Any], dict[str, Any]], Awaitable[dict[str, Any]]]
+RunTool = Callable[[str, dict[str, Any], list[Any]], Awaitable[dict[str, Any]]]
 
 
 async def answer(scope: Scope, asked: Asked, run_tool: RunTool) -> dict[str, Any]:
@@ -87,7 +87,7 @@ async def _with_tools(scope: Scope, asked: Asked, run_tool: RunTool) -> tuple[Se
         settled = (await scope.broker.settle([asked], scope.budget))[0]
         if not settled.ok or not settled.tool_calls or not asked.request.tools:
             return settled, asked
-        results = await asyncio.gather(*(_result(call, run_tool) for call in settled.tool_calls))
+        results = await asyncio.gather(*(_result(asked, call, run_tool) for call in settled.tool_calls))
         more = (Message("assistant", settled.text, settled.tool_calls), *results)
         asked = _next(asked, more)
     request = msgspec.structs.replace(asked.request, tool_choice="none")
@@ -98,12 +98,12 @@ async def _with_tools(scope: Scope, asked: Asked, run_tool: RunTool) -> tuple[Se
     return settled, asked
 
 
-async def _result(call: ToolCall, run_tool: RunTool) -> Message:
+async def _result(asked: Asked, call: ToolCall, run_tool: RunTool) -> Message:
     try:
         arguments = json.loads(call.arguments or "{}")
         if not isinstance(arguments, dict):
             raise ValueError("arguments must be a JSON object")
-        outcome = await run_tool(call.name, [], arguments)
+        outcome = await run_tool(call.name, arguments, [asked.key.args_hash, asked.key.n, call.id])
     except ValueError as error:
         outcome = {"ok": False, "value": f"the arguments are wrong: {error}"}
     value = outcome["value"]

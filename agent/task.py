@@ -257,7 +257,9 @@ class Task(Record):
         """Write the task as `.rlm-agent/task.yaml` keeps it; `load` gives it back from any folder."""
         head = "# The task as it was resolved. Limits may be edited here while the run goes on.\n"
         data = self.resolved()
-        readable = "\x85" not in json.dumps(data, ensure_ascii=False)  # written as it is, it is read back as a line's end
+        readable = "\x85" not in json.dumps(
+            data, ensure_ascii=False
+        )  # written as it is, it is read back as a line's end
         return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=readable, width=120)
 
     @property

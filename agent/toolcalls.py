@@ -49,6 +49,20 @@ def call_tool(runtime: Runtime, key: CallKey, tool: HostTool, args: list[Any], k
     return _settle(runtime, record, outcome)
 
 
+def told_before(runtime: Runtime, key: CallKey, value: Any) -> Any:
+    """Return what this question was answered before, else `value`, which is its answer from now on."""
+    journal, packed = runtime.journal, msgspec.msgpack.encode(ToolOutcome(True, value))
+
+    def write(connection: Any) -> Any:
+        record = journal_calls.find_or_start(connection, key, str(ULID()), journal.epoch or 0, runtime.clock())
+        if record.settled:
+            return msgspec.msgpack.decode(record.outcome or b"", type=ToolOutcome).value
+        journal_calls.set_call(connection, record.id, state="done", ok=1, outcome=packed, ended_at=runtime.clock())
+        return value
+
+    return journal.write(write)
+
+
 def _settle(runtime: Runtime, record: CallRecord, outcome: ToolOutcome, event: str = "") -> ToolOutcome:
     def write(connection: Any) -> None:
         packed = msgspec.msgpack.encode(outcome)

@@ -115,8 +115,10 @@ class Journal:
                 more = False
                 break
             group.append(item)
-        if len(group) == 1:
-            self._commit_one(connection, *first)
+        group = [item for item in group if item[1].set_running_or_notify_cancel()]  # else nobody waits for it any more
+        if len(group) < 2:
+            for item in group:
+                self._commit_one(connection, *item)
             return more
         settle: list[Callable[[], None]] = []
         try:

@@ -43,6 +43,13 @@ def root_rollout(connection: Connection) -> RolloutRecord | None:
     return one(connection, select(schema.rollout).where(c.parent.is_(None)).order_by(c.id.desc()), RolloutRecord)
 
 
+def unfinished_roots(connection: Connection, prompt: str, context: bytes | None) -> list[RolloutRecord]:
+    """Return the rollouts of depth 0 with this prompt and context that have not ended, oldest first."""
+    c = schema.rollout.c
+    same = (c.parent.is_(None), c.outcome.is_(None), c.prompt == prompt, c.context == context)
+    return many(connection, select(schema.rollout).where(*same).order_by(c.id), RolloutRecord)
+
+
 def root_rollouts(connection: Connection) -> list[RolloutRecord]:
     """Return all rollouts of depth 0, oldest first."""
     c = schema.rollout.c

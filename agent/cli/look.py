@@ -171,7 +171,7 @@ def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
     rows = []
     for call in found:
         text = ""
-        if call.outcome and call.kind == "tool":
+        if call.outcome and call.kind in ("tool", "budget"):
             text = str(msgspec.msgpack.decode(call.outcome)["value"])
         elif call.outcome and call.kind != "commit":
             text = msgspec.msgpack.decode(call.outcome, type=Settled).text

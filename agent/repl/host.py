@@ -38,8 +38,8 @@ class CallServer(Protocol):
     def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
         """Begin to answer a call; called in the order in which the cell asked, never blocks for long."""
 
-    def cancel(self) -> None:
-        """Give up what can be given up without losing what was paid: the cell has ended before its calls."""
+    def cancel(self, at_once: bool = False) -> None:
+        """Give up what can be given up without losing what was paid, `at_once` that as well: the cell ends before its calls."""
 
     def close(self) -> None:
         """End: the cell was run and all its calls are answered."""
@@ -142,6 +142,12 @@ class Repl:
         self._server = server
         try:
             return self._run(blocks, step, server, timeout, output_chars)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: nobody is going to wait for what is in flight
+            server.cancel(at_once=True)
+            self.kill()
+            raise
         finally:
             self._server = None
             server.close()

@@ -32,6 +32,7 @@ def test_a_child_is_one_level_deeper_under_the_call_that_started_it(rlm: RLM, fo
     rlm.completion("rlm_query('go', context='out = 5', limits={'calls': 7}); out = 1", question="deep")
     sql = (
         "SELECT c.depth, c.prompt, c.outcome, c.answer, k.kind, k.state FROM rollout c JOIN call k ON k.id = c.call_id"
+        " WHERE c.prompt = 'go'"
     )
     assert question(folder / "w", sql) == [(1, "go", "done", "5", "rlm", "done")]
 

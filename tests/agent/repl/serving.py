@@ -19,7 +19,7 @@ class Serving:
     def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
         return in_thread(lambda: self._handler(kind, args), "call")
 
-    def cancel(self) -> None:
+    def cancel(self, at_once: bool = False) -> None:
         self.cancelled = True
 
     def close(self) -> None:

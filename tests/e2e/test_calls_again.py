@@ -1,4 +1,4 @@
-"""Promises about calls that do not hold yet, each with its smallest reproduction; one that begins to hold fails here (strict)."""
+"""What is asked again, at once, or after it was cut off: each call is settled once, and the answer is the same."""
 
 from __future__ import annotations
 
@@ -38,10 +38,6 @@ with RLM(workspace=sys.argv[1], **options) as rlm:
 ASK = {"match": "^ask", "reply": "r"}
 
 
-def broken(why: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(reason=why, strict=True)
-
-
 def complete(folder: Path, options: dict[str, Any], crash: str = "") -> str:
     """Ask in a process of its own, killed at a crash point if one is named; returns the answer."""
     command = [sys.executable, "-P", "-c", PROGRAM, str(folder / "w"), json.dumps(options)]
@@ -61,9 +57,6 @@ def killed_and_asked_again(folder: Path, crash: str, *entries: Any, **options: A
     return answer, len(requests(folder)), int(lost)
 
 
-@broken(
-    "in_progress is filled after the journal's transaction, so equal completions get one rollout and settle it twice"
-)
 def test_equal_completions_at_once_are_completions_of_their_own(tmp_path: Path) -> None:
     with scripted(tmp_path, {**ASK, "delay": 0.05}, cell("FINAL(llm_query('ask ' + context))")) as asking:
         with ThreadPoolExecutor(6) as threads:
@@ -71,9 +64,6 @@ def test_equal_completions_at_once_are_completions_of_their_own(tmp_path: Path) 
         assert len({one.rollout for one in done}) == 6
 
 
-@broken(
-    "a KeyboardInterrupt leaves the call in flight, which then settles the call that the next completion asks again"
-)
 def test_a_completion_that_was_interrupted_can_be_asked_again(tmp_path: Path) -> None:
     with scripted(tmp_path, {"match": "^slow", "reply": "s", "delay": 1}, cell("FINAL(llm_query('slow'))")) as asking:
 
@@ -91,12 +81,9 @@ def test_a_completion_that_was_interrupted_can_be_asked_again(tmp_path: Path) ->
             pytest.fail("it was not interrupted")
 
 
-@broken("each set of files gets a fork server of its own that lives until close()")
 def test_completions_over_different_files_do_not_pile_up_processes(tmp_path: Path) -> None:
     with scripted(tmp_path, cell("FINAL(len(context))")) as asking:
-        if asking._opened.place(()).repls.reason:  # type: ignore[union-attr]
-            pytest.fail("no REPL is forked here")
-        for n in range(6):
+        for n in range(9):
             (tmp_path / f"{n}.txt").write_text("x")
             asking.completion(tmp_path / f"{n}.txt", question="q")
         shown = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
@@ -104,17 +91,15 @@ def test_completions_over_different_files_do_not_pile_up_processes(tmp_path: Pat
         below = {str(os.getpid())}
         while new := {row[0] for row in rows if row[1] in below} - below:
             below |= new
-        own = [row for row in rows if row[0] in below and "agent.repl.forkserver" in row[2]]
-        assert len(own) <= 6
+        servers = [row for row in rows if row[0] in below and "agent.repl.forkserver" in row[2]]
+        assert len(servers) <= 3 * 4, "two of bubblewrap and the server itself, for the latest few sets of files"
 
 
-@broken("only a task's root has its files rolled back: a scratch folder keeps what the cell that was cut off wrote")
 def test_a_scratch_folder_is_rolled_back_with_its_cell(tmp_path: Path) -> None:
     writes = cell("open('s.txt', 'a').write('x')\nllm_query('ask')\nFINAL(open('s.txt').read())")
     assert killed_and_asked_again(tmp_path, "call.done:2", ASK, writes)[0] == "x"
 
 
-@broken("budget() is not journaled: when its cell runs again it says something else, and so the prompts differ")
 def test_settled_calls_are_found_again_when_their_prompt_names_the_budget(tmp_path: Path) -> None:
     code = "left = budget()['calls']\nfor i in range(6): llm_query(f'ask {i} of {left}')\nFINAL(1)"
     limits = {"calls": 50}
@@ -122,9 +107,6 @@ def test_settled_calls_are_found_again_when_their_prompt_names_the_budget(tmp_pa
     assert sent <= 7 + lost
 
 
-@broken(
-    "a tool call of a sub-call is keyed by arrival, so a cell that runs again hands its outcome to the other sub-call"
-)
 def test_tools_of_sub_calls_meet_their_own_outcomes_again(tmp_path: Path) -> None:
     use = {"reply": "", "tool_calls": [{"name": "ticket", "arguments": {}}]}
     entries = [
@@ -138,7 +120,6 @@ def test_tools_of_sub_calls_meet_their_own_outcomes_again(tmp_path: Path) -> Non
     assert (answer, sent) == ("['two', 'one']", 6 + lost)
 
 
-@broken("the key of the last words is the hash of a prompt that names the seconds and calls that are left")
 def test_last_words_are_paid_once(tmp_path: Path) -> None:
     def answer(request: dict[str, Any], _n: int) -> Answer:
         last = str(request["messages"][-1]["content"])
@@ -153,7 +134,6 @@ def test_last_words_are_paid_once(tmp_path: Path) -> None:
     assert hashes[True] == 1
 
 
-@broken("a step's attempt is written with its intent, so one that the budget refused is counted as sent and lost")
 def test_a_step_that_the_budget_refused_was_not_sent(tmp_path: Path) -> None:
     write_script(tmp_path, ASK, "llm_query('ask')", "FINAL(1)")
     task = "version: 1\nname: b\ngoal: g\nlimits: {calls: CALLS}\nmodels: {root: {model: offline/scripted, params: {script: script.yaml}}}"
@@ -162,10 +142,9 @@ def test_a_step_that_the_budget_refused_was_not_sent(tmp_path: Path) -> None:
         code, out, err = rlm("start", "--task", str(tmp_path / "task.yaml"), "--workspace", str(tmp_path / "w"))
     if code != 0:
         pytest.fail(out + err)
-    assert question(tmp_path / "w", "SELECT DISTINCT result FROM attempt") == [("ok",)]
+    assert question(tmp_path / "w", "SELECT DISTINCT result FROM attempt") == [("ok",), ("free",)]
 
 
-@broken("a future that was given up while its work runs ends the journal's thread with InvalidStateError")
 def test_a_writer_that_gives_up_does_not_close_the_journal(tmp_path: Path) -> None:
     journal, begun = Journal(tmp_path / "journal.db"), threading.Event()
     try:
