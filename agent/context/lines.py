@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 BLOCK = 1 << 16
 LONGEST = 1 << 20
+_WINDOW, _NEAR = 1 << 19, 1 << 22  # bytes that are read at once, and so far ahead that counting on beats the marks
 
 Reader = Callable[[int, int], bytes]
 
@@ -17,18 +18,40 @@ _lock = threading.Lock()
 
 
 class LineMarks:
-    """How many line ends lie before each block of a range; grows as far as it was asked."""
+    """How many line ends lie before each block of a range; grows as far as it was asked.
 
-    __slots__ = ("_marks",)
+    Who asks for one match's line asks for the next one's too, so the latest window stays, with the count up to the latest offset.
+    """
+
+    __slots__ = ("_latest", "_marks")
 
     def __init__(self) -> None:
         self._marks = [0]
+        self._latest: tuple[int, bytes, int, int] = (
+            0,
+            b"",
+            0,
+            0,
+        )  # window's start, window, offset in it, ends before that
 
     def line_of(self, read: Reader, offset: int, size: int) -> int:
         """Return the number of the line that holds byte `offset`."""
-        block = min(max(offset, 0), size) // BLOCK
-        self._grow(read, block)
-        return 1 + self._marks[block] + read(block * BLOCK, offset).count(b"\n")
+        offset = min(max(offset, 0), size)
+        start, window, at, ends = self._latest
+        if not 0 <= offset - start - at <= _NEAR:
+            block = offset // BLOCK
+            self._grow(read, block)
+            start, at, ends = block * BLOCK, 0, self._marks[block]
+            window = read(start, min(start + BLOCK, size))
+        while offset > start + len(window):
+            ends += window.count(b"\n", at)
+            start, at = start + len(window), 0
+            window = read(start, min(start + _WINDOW, size))
+            if not window:
+                break
+        ends += window.count(b"\n", at, offset - start)
+        self._latest = (start, window, offset - start, ends)
+        return 1 + ends
 
     def start_of(self, read: Reader, line: int, size: int) -> int:
         """Return the offset at which `line` begins, or the size when there are fewer lines."""

@@ -102,7 +102,10 @@ def timed_cell(expression: str, runs: int, **settings: Any) -> list[float]:
         "    assert all(f == 'ok' for f in found), found[:3]\n"
     ) + SEND.format("json.dumps(times[1:])")
     response, _ = complete(code, **settings)
-    found: list[float] = json.loads(response)
+    try:
+        found: list[float] = json.loads(response)
+    except ValueError:
+        raise RuntimeError(f"its cell did not end well; it answered {response[-300:]!r}") from None
     return found
 
 
@@ -163,12 +166,29 @@ def batch_large(runs: int, _: str) -> dict[str, Any]:
 
 
 def children(runs: int, _: str) -> dict[str, Any]:
-    """Time 24 children of 50 ms each, at the default 4 at once, and at 24."""
+    """Time 24 children of 50 ms each, at the default 4 at once, and at 24.
+
+    Its children share the process's working folder and change it, so some fail now and then: a run in which one did is no sample.
+    """
     Instant.delay = 0.05
-    work = "['child'] * 24|rlm_query_batched(prompts)"
-    times = timed_cell(work, runs, max_depth=2)
-    opened = statistics.median(timed_cell(work, runs, max_depth=2, max_concurrent_subcalls=24))
-    return {"samples": times, "note": f"peer 4 at once (default); 24 at once {opened:.2f} s"}
+    default, failed = _without_failures(runs, 4)
+    opened, also = _without_failures(runs, 24)
+    at_24 = f"{statistics.median(opened):.2f} s" if opened else "never without a failed child"
+    note = f"peer 4 at once (default); 24 at once {at_24}; {failed + also} of its runs had failed children"
+    if not default:
+        raise RuntimeError(note)
+    return {"samples": default, "note": note}
+
+
+def _without_failures(runs: int, at_once: int) -> tuple[list[float], int]:
+    """Return up to `runs` good samples, and how many of the tries for them had a failed child."""
+    work, good, failed = "['child'] * 24|rlm_query_batched(prompts)", list[float](), 0
+    while len(good) < runs and failed < 5:
+        try:
+            good += timed_cell(work, 1, max_depth=2, max_concurrent_subcalls=at_once, max_iterations=1)
+        except RuntimeError:
+            failed += 1
+    return good, failed
 
 
 def context(_runs: int, file: str) -> dict[str, Any]:
