@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,8 +31,12 @@ class Options(msgspec.Struct, frozen=True):
     long: bool = False
 
     def rlms(self, name: str, runs: int = 0, file: str = "", key: str = "samples") -> Peer | None:
-        """Return the peer's figure, or None when peers are left out."""
-        return peers.rlms(name, runs or self.runs, file, key) if self.peers else None
+        """Return the peer's figure, or None when peers are left out or this one fails, which stderr says."""
+        try:
+            return peers.rlms(name, runs or self.runs, file, key) if self.peers else None
+        except RuntimeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return None
 
 
 def cell_round_trip(options: Options, folder: Path) -> list[Figure]:
