@@ -106,11 +106,11 @@ class CallBroker:
         assert task is not None
         self._owners[task] = budget
         try:
-            return await self._settled(asked, budget)
+            return await self._settle_one(asked, budget)
         finally:
             del self._owners[task]
 
-    async def _settled(self, asked: Asked, budget: Budget) -> Settled:
+    async def _settle_one(self, asked: Asked, budget: Budget) -> Settled:
         started = await self._book.start(asked)
         record = started.record
         crash_point("step.asked" if record.kind == "root" else "call.started")
