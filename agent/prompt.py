@@ -16,6 +16,7 @@ from agent.models.base import Message
 from agent.tokens import count_tokens, cut
 from state.records import FoldRecord, StepRecord
 
+_SPARE = 7  # a seventh of the bound is left free where the newest observation does not need it
 _PER_MESSAGE = 8  # tokens that a chat template adds around a message
 _ALL = "That is all of `context`: if it holds the answer, answer at once."
 _FRAMES = 180  # the tags around the parts of a prompt
@@ -65,7 +66,7 @@ def assemble(material: Material, bound: int) -> Prompt:
     first = _first_message(material, shares)
     state = _state(material, shares)
     left = room - count_tokens(first) - count_tokens(state)
-    shown = _show_steps(material.steps, left)
+    shown = _show_steps(material.steps, left, left - bound // _SPARE)
     messages = [Message("system", system), Message("user", first)]
     for reply, observation in shown:
         messages += [Message("assistant", reply), Message("user", observation)]
@@ -111,8 +112,11 @@ def _state(material: Material, room: int) -> str:
     return "<state>\n" + "\n".join(lines) + "\n</state>"
 
 
-def _show_steps(steps: Sequence[StepRecord], left: int) -> list[tuple[str, str]]:
-    """Return (reply, observation) of the latest steps in at most `left` tokens; the oldest shrink and go first."""
+def _show_steps(steps: Sequence[StepRecord], left: int, usual: int) -> list[tuple[str, str]]:
+    """Return (reply, observation) of the latest steps in at most `left` tokens; the oldest shrink and go first.
+
+    Older steps are shown as far as all stays within `usual`: what is above that is for a large newest observation alone.
+    """
     for older in (1 << 20, 1200, 600, 300, 150, 60, 0):
         newest = max(left // 2, left - (len(steps) - 1) * 2 * older) if older else left * 2 // 3
         shown = []
@@ -126,6 +130,6 @@ def _show_steps(steps: Sequence[StepRecord], left: int) -> list[tuple[str, str]]
             observation = cut(step.observation or "", max(8, cap), note)
             shown.append((reply, f'<observation step="{step.seq}">\n{observation}\n</observation>'))
         size = sum(count_tokens(r) + count_tokens(o) + 2 * _PER_MESSAGE for r, o in shown)
-        if size <= left:
+        if size <= (usual if older else left):
             return shown
     return []

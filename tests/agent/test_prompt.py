@@ -119,6 +119,15 @@ def test_system_prompts_are_small() -> None:
         assert 0 < count_tokens(prompt(role)) <= most, role
 
 
+def test_a_usual_prompt_leaves_room_that_only_a_large_newest_observation_takes() -> None:
+    folds = [a_fold(10 * n, 10 * n + 9, "what was found " * 60) for n in range(8)]
+    rules, steps = prompt("root"), [a_step(n, observation="observation " * 166) for n in range(95, 100)]
+    usual = assemble(material(system=rules, steps=steps, folds=folds), 8000).tokens
+    assert 5500 < usual <= 7000
+    large = [*steps[:-1], a_step(99, observation="observation " * 5000)]
+    assert usual < assemble(material(system=rules, steps=large, folds=folds), 8000).tokens <= 8000
+
+
 def test_a_short_context_and_the_tools_are_shown() -> None:
     made = assemble(material(material="The key is 42.", tools=["`weather(city)`: the weather there"]), 8000)
     first = made.messages[1].content
