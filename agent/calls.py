@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -73,12 +73,7 @@ class CallBroker:
 
     async def settle(self, asked: Sequence[Asked], budget: Budget | None = None) -> list[Settled]:
         """Do what `ask` does, on the event loop."""
-        settling = (self._settle(one, budget or self._rt.budget) for one in asked)
-        done = await asyncio.gather(*settling, return_exceptions=True)
-        for outcome in done:  # only when all are done: what was paid for is recorded first
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return list(done)  # type: ignore[arg-type]
+        return await gather_all(self._settle(one, budget or self._rt.budget) for one in asked)
 
     def drop(self, budget: Budget) -> None:
         """Give up the calls of a rollout and all below it, also those in flight: they count as perhaps paid."""
@@ -280,11 +275,19 @@ class CallBroker:
         return self._slots[key]
 
 
+async def gather_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return all results in order; raises the first error, but only when all are done: what was paid is recorded first."""
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for outcome in done:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return list(done)  # type: ignore[arg-type]
+
+
 async def _cancel_all() -> None:
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await (
-        asyncio.get_running_loop().shutdown_asyncgens()
-    )  # a provider's session on this loop is closed by its generator
+    # A provider's session on this loop is closed by its generator.
+    await asyncio.get_running_loop().shutdown_asyncgens()

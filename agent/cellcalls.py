@@ -18,6 +18,7 @@ import msgspec
 from agent import subcalls
 from agent.asked import Asked, hash_args, hash_request
 from agent.budget import Grant
+from agent.calls import gather_all
 from agent.children import ChildRequest, run_children
 from agent.errors import AgentError
 from agent.lookback import look_back
@@ -128,7 +129,7 @@ class CellCalls:
 
     def _llm(self, args: _Llm) -> Future[Any]:
         """Settle a batch of sub-calls."""
-        spec, tools = self._spec(args.model), self._rt.tools.of_subcalls()
+        spec, tools = self._spec(args.model), tuple(tool.spec() for tool in self._rt.tools.of_subcalls())
         system = (Message("system", args.system),) if args.system else ()
         asked = []
         for prompt in args.prompts:
@@ -136,7 +137,7 @@ class CellCalls:
                 (*system, Message("user", prompt)),
                 max_tokens=args.max_tokens,
                 schema=args.schema,
-                tools=tuple(tool.spec() for tool in tools),
+                tools=tools,
             )
             asked.append(Asked(self._key("llm", hash_request(spec, request)), spec, request))
         return self._scope.broker.submit(self._answers(asked))
@@ -152,11 +153,7 @@ class CellCalls:
             self._rt.tell("batch", done=done, failed=failed, total=total, depth=self._scope.rollout.depth)
             return outcome
 
-        outcomes = await asyncio.gather(*map(one, asked), return_exceptions=True)
-        for outcome in outcomes:  # only when all are done: what was paid for is recorded first
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return outcomes  # type: ignore[return-value]
+        return await gather_all(map(one, asked))
 
     def _rlm(self, args: _Rlm) -> Future[Any]:
         """Run children; at the depth limit each is a plain sub-call over its prompt."""

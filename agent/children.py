@@ -24,7 +24,6 @@ from agent.models.base import ModelSpec
 from agent.outcome import Outcome
 from agent.runtime import in_thread
 from agent.scope import Scope
-from agent.subcalls import chosen_by_cell
 from state import calls as journal_calls
 from state import runs, steps
 from state.records import CallKey, CallRecord, RolloutRecord, StepRecord
@@ -112,7 +111,7 @@ def _work(scope: Scope) -> Outcome:
     except BudgetSpent as error:
         return Outcome("budget", error.message)
     except (ProviderError, UsageError) as error:
-        if not isinstance(error, RequestRejected) and not chosen_by_cell(scope, scope.spec):
+        if not isinstance(error, RequestRejected) and scope.runtime.task.models.names(scope.spec):
             raise
         return Outcome("failed", error.message)  # asking again cannot help, and its siblings are unharmed
     finally:

@@ -138,9 +138,7 @@ def _loop(scope: Scope) -> Outcome:
 
 
 def _so_far(runtime: Runtime, root: RolloutRecord) -> str:
-    """Return the answer that stood there, ready or not, when the last step was done."""
-    found = runtime.journal.read(lambda c: steps.last_partial(c, root.id))
-    return found or ""
+    return runtime.journal.read(lambda c: steps.last_partial(c, root.id))
 
 
 def _assemble(path: Path, journal: Journal, workspace: Workspace, run: RunRecord, watcher: Watcher) -> Runtime:

@@ -32,12 +32,6 @@ class TaskError(UsageError):
     kind = "task"
 
 
-class RunBusy(UsageError):
-    """Another living process holds this run."""
-
-    kind = "busy"
-
-
 class SandboxError(AgentError):
     """The REPL's sandbox could not be started."""
 

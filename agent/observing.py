@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.models.costmap import context_window
-from agent.places import context_frame, short_text
+from agent.places import short_text
 from agent.prompt import Material, Prompt, assemble
 from agent.prompts import prompt
 from agent.scope import Scope
@@ -23,7 +23,7 @@ class Observing:
 
     def __init__(self, scope: Scope) -> None:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
-        self._short = short_text(context_frame(scope), scope.rollout.prompt)
+        self._short = short_text(scope.context, scope.rollout.prompt)
 
     def prompt(self, seq: int, context: str, events: list[str]) -> Prompt:
         """Assemble the prompt of step `seq`; `context` is a line about the material, `events` what happened since."""

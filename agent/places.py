@@ -16,7 +16,7 @@ import msgspec
 
 from agent.context.manifest import Manifest
 from agent.repl.pool import ReplPool
-from agent.repl.sandbox import Launcher, SandboxSpec, choose
+from agent.repl.sandbox import Launcher, SandboxSpec, choose, open_sandbox
 from agent.runtime import Runtime
 from agent.scope import Place, Scope
 from workspaces import gcc
@@ -29,23 +29,16 @@ def launcher_for(scope: Scope, also: tuple[Path, ...] = ()) -> Launcher:
 
     Raises `SandboxError` when the task's kind of sandbox does not work here.
     """
-    runtime, task = scope.runtime, scope.runtime.task
+    runtime = scope.runtime
     if scope.has_tree:
         writable = runtime.workspace.path
-        read_only = [writable / ".git", gcc.make_branches_folder(writable)]
+        read_only = _derived(writable)
     else:
         writable = runtime.private / "scratch" / scope.rollout.id
         read_only = [runtime.tree.path] if runtime.tree is not None else []
         writable.mkdir(parents=True, exist_ok=True)
-    spec = SandboxSpec(
-        kind=task.sandbox.kind,
-        network=task.sandbox.network,
-        memory_bytes=task.sandbox.memory,
-        writable=writable,
-        hidden=(runtime.private,),
-        read_only=(*read_only, *scope.place.shown, *also),
-    )
-    return Launcher(spec, choose(task.sandbox.kind))
+    spec = _sandbox(runtime, writable, (runtime.private,), (*read_only, *scope.place.shown, *also))
+    return open_sandbox(spec)
 
 
 def make_place(runtime: Runtime, shown: tuple[Path, ...]) -> Place:
@@ -53,21 +46,16 @@ def make_place(runtime: Runtime, shown: tuple[Path, ...]) -> Place:
 
     Raises `SandboxError` when the task's kind of sandbox does not work here.
     """
-    task, scratch = runtime.task, runtime.private / "scratch"
+    scratch = runtime.private / "scratch"
     scratch.mkdir(exist_ok=True)
-    roots, read_only = [scratch], []
     if runtime.tree is not None:
         tree = runtime.tree.path
-        roots, read_only = [tree, scratch], [tree / ".git", gcc.make_branches_folder(tree)]
-    spec = SandboxSpec(
-        kind=task.sandbox.kind,
-        network=task.sandbox.network,
-        memory_bytes=task.sandbox.memory,
-        writable=roots[0],
-        hidden=(runtime.private,) if runtime.tree is not None else (),
-        read_only=(*read_only, *shown),
-    )
-    repls = ReplPool(spec, choose(task.sandbox.kind), roots, runtime.private / "repl.log")
+        roots = [tree, scratch]
+        spec = _sandbox(runtime, tree, (runtime.private,), (*_derived(tree), *shown))
+    else:
+        roots = [scratch]
+        spec = _sandbox(runtime, scratch, (), shown)
+    repls = ReplPool(spec, choose(spec.kind), roots, runtime.private / "repl.log")
     repls.warm()
     return Place(shown, repls)
 
@@ -91,24 +79,12 @@ def init_frame(scope: Scope) -> dict[str, Any]:
     """
     tools, depth = scope.runtime.tools, scope.rollout.depth
     return {
-        "context": context_frame(scope),
+        "context": scope.context,
         "contexts": scope.frame.get("contexts", {}),
         "tools": [[tool.name, tool.description] for tool in tools.of_rollout(depth)],
         "values": {**tools.values(depth), **scope.frame.get("values", {})},
         "remove": [] if scope.has_tree else ["COMMIT"],
     }
-
-
-def context_frame(scope: Scope) -> dict[str, Any]:
-    """Return what becomes `context`: the rollout's own references or value, else, at the root, the task's manifest."""
-    if scope.rollout.context is None:
-        return {"manifest": scope.runtime.manifest.columns()} if scope.rollout.depth == 0 else {"value": ""}
-    frame: dict[str, Any] = msgspec.msgpack.decode(scope.rollout.context)
-    if "refs" in frame:
-        from agent.context.manifest import check_refs
-
-        check_refs(scope.runtime.manifest, [tuple(ref) for ref in frame["refs"]])
-    return frame
 
 
 def empty_folder(folder: Path) -> None:
@@ -143,6 +119,24 @@ def short_text(frame: dict[str, Any], goal: str) -> str:
     value = frame.get("value", "")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str, indent=1)
     return text if len(text) <= _SHORT and text.strip() not in goal else ""
+
+
+def _sandbox(runtime: Runtime, writable: Path, hidden: tuple[Path, ...], read_only: tuple[Path, ...]) -> SandboxSpec:
+    """Return the sandbox that the task asks for, around these paths."""
+    asked = runtime.task.sandbox
+    return SandboxSpec(
+        kind=asked.kind,
+        network=asked.network,
+        memory_bytes=asked.memory,
+        writable=writable,
+        hidden=hidden,
+        read_only=read_only,
+    )
+
+
+def _derived(tree: Path) -> list[Path]:
+    """Return what in a workspace's tree only the host writes: git's folder, and what is derived from the journal."""
+    return [tree / ".git", gcc.make_branches_folder(tree)]
 
 
 def _size(characters: int) -> str:

@@ -24,10 +24,11 @@ _WINDOW_SHARE = 0.5  # of a model's window that the material may take
 _BYTES = 4 * PLAIN_TOKENS
 
 
-def fits(scope: Scope, frame: dict[str, Any]) -> bool:
+def fits(scope: Scope) -> bool:
     """Say whether a context is short enough to be answered plainly by this model."""
     if scope.spec.model.startswith("offline/") or scope.runtime.tools.of_rollout(0):
         return False  # those answer with cells only
+    frame = scope.context
     if "manifest" in frame and sum(sizes_of(frame["manifest"])) > _BYTES:
         return False
     window = context_window(scope.spec)
@@ -35,9 +36,9 @@ def fits(scope: Scope, frame: dict[str, Any]) -> bool:
     return upper_bound(_text(frame)) <= most
 
 
-def answer_plainly(scope: Scope, frame: dict[str, Any]) -> Outcome:
+def answer_plainly(scope: Scope) -> Outcome:
     """Ask once, with all of the context in the prompt; raises what `CallBroker.ask` raises."""
-    shown = f"{_text(frame)}\n\n{scope.rollout.prompt}"
+    shown = f"{_text(scope.context)}\n\n{scope.rollout.prompt}"
     request = ModelRequest((Message("system", scope.system or prompt("plain")), Message("user", shown)))
     key = CallKey(scope.rollout.id, 1, "plain", hash_request(scope.spec, request), 0)
     settled: Settled = scope.broker.ask([Asked(key, scope.spec, request)], scope.budget)[0]

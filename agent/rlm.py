@@ -21,7 +21,6 @@ from agent.context.manifest import Manifest
 from agent.errors import BudgetSpent
 from agent.loop import Loop
 from agent.outcome import Outcome
-from agent.places import context_frame
 from agent.plainly import answer_plainly, fits
 from agent.rlmcontext import Material, material_of
 from agent.rlmopened import Opened
@@ -139,9 +138,9 @@ class RLM:
         return self._opened.end(rollout, outcome, time.monotonic() - began, material)
 
     def _work(self, scope: Scope) -> Outcome:
-        frame, route = context_frame(scope), self._options.route
-        plain = route == "plain" or (route == "auto" and fits(scope, frame))
-        return answer_plainly(scope, frame) if plain else Loop(scope).run()
+        route = self._options.route
+        plain = route == "plain" or (route == "auto" and fits(scope))
+        return answer_plainly(scope) if plain else Loop(scope).run()
 
     def _raise_for_limit(self, done: Completion) -> None:
         """Raise as the paper's library does when a limit that was given by its name is what ended the completion."""

@@ -156,7 +156,7 @@ class Opened:
     def so_far(self, rollout: str) -> str:
         """Return the answer that stood there, ready or not, when a rollout's last step was done."""
         with suppress(JournalError):  # it is closed already
-            return self.journal.read(lambda c: steps.last_partial(c, rollout)) or ""
+            return self.journal.read(lambda c: steps.last_partial(c, rollout))
         return ""
 
     def earlier(self, rollout: str) -> dict[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from agent.budget import Budget
 from agent.calls import CallBroker
@@ -44,3 +47,19 @@ class Scope:
     def has_tree(self) -> bool:
         """Whether this rollout works in the workspace's tree: a task's root does, all others have a scratch folder."""
         return self.rollout.depth == 0 and self.runtime.tree is not None
+
+    @cached_property
+    def context(self) -> dict[str, Any]:
+        """What becomes `context`: the rollout's own references or value, else, at the root, the task's manifest.
+
+        Kept, since decoding the manifest of a hundred thousand files takes a tenth of a second. Raises `ContextError` when
+        references leave the task's material.
+        """
+        if self.rollout.context is None:
+            return {"manifest": self.runtime.manifest.columns()} if self.rollout.depth == 0 else {"value": ""}
+        frame: dict[str, Any] = msgspec.msgpack.decode(self.rollout.context)
+        if "refs" in frame:
+            from agent.context.manifest import check_refs
+
+            check_refs(self.runtime.manifest, [tuple(ref) for ref in frame["refs"]])
+        return frame

@@ -17,7 +17,7 @@ import msgspec
 
 from agent.asked import Asked, Settled, hash_request
 from agent.errors import ProviderError, UsageError
-from agent.models.base import Message, ModelSpec, ToolCall
+from agent.models.base import Message, ToolCall
 from agent.scope import Scope
 from state.records import CallKey
 
@@ -34,15 +34,9 @@ async def answer(scope: Scope, asked: Asked, run_tool: RunTool) -> dict[str, Any
     try:
         return await _answer(scope, asked, run_tool)
     except (ProviderError, UsageError) as error:
-        if not chosen_by_cell(scope, asked.spec):
+        if scope.runtime.task.models.names(asked.spec):
             raise
         return {"ok": False, "value": error.message}
-
-
-def chosen_by_cell(scope: Scope, spec: ModelSpec) -> bool:
-    """Say whether a cell named this model, and not the run: then that it cannot be had is the cell's mistake."""
-    models = scope.runtime.task.models
-    return spec not in (models.root, models.sub, models.fold, *models.fallbacks)
 
 
 async def _answer(scope: Scope, asked: Asked, run_tool: RunTool) -> dict[str, Any]:

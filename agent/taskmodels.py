@@ -86,7 +86,7 @@ class Models(Record):
     """Tried in this order when a model is unavailable."""
 
     def names(self, spec: ModelSpec) -> bool:
-        """Say whether the task names this model."""
+        """Say whether the task names this model; else a cell chose it, and that it cannot be had is the cell's mistake."""
         return spec in (self.root, self.sub, self.fold, *self.fallbacks)
 
     @model_validator(mode="before")

@@ -51,11 +51,11 @@ def last_step(connection: Connection, rollout: str) -> StepRecord | None:
     return one(connection, _LAST, StepRecord, of=rollout)
 
 
-def last_partial(connection: Connection, rollout: str) -> str | None:
-    """Return the answer so far of a rollout's newest done step."""
+def last_partial(connection: Connection, rollout: str) -> str:
+    """Return the answer that stood there, ready or not, when a rollout's last step was done; empty when there was none."""
     table = schema.step
     done = select(table.c.partial).where(and_(table.c.rollout == rollout, table.c.state == "done"))
-    return connection.execute(done.order_by(table.c.seq.desc()).limit(1)).scalar()
+    return str(connection.execute(done.order_by(table.c.seq.desc()).limit(1)).scalar() or "")
 
 
 def steps_between(connection: Connection, rollout: str, first: int, last: int) -> list[StepRecord]:

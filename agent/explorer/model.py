@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 
-from agent.models.base import Message, ModelReply, ModelRequest, ModelSpec, complete
+from agent.models.base import Message, ModelReply, ModelRequest, ModelSpec
 
 THOUGHTS = {
     "survey": "I start by looking at what there is and by writing down the questions.",
@@ -61,10 +61,6 @@ class Explorer:
 
     def close(self) -> None:
         """Do nothing: it holds nothing."""
-
-    def complete(self, request: ModelRequest) -> ModelReply:
-        """Ask and wait; see `base.complete`."""
-        return complete(self, request)
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Reply to the messages with a thought and the next cell."""

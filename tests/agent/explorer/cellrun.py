@@ -14,7 +14,7 @@ from typing import Any
 from agent.context import open_context
 from agent.context.manifest import ContextSource, build_manifest
 from agent.explorer.model import Explorer
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 
 SubModel = Callable[[str, dict[str, Any] | None], Any]
 
@@ -60,7 +60,7 @@ class CellRun:
 
     def step(self) -> str:
         """Ask for a cell, run it, and return the observation."""
-        reply = self.model.complete(ModelRequest(self.messages())).text
+        reply = complete(self.model, ModelRequest(self.messages())).text
         (code,) = re.findall(r"```repl\n(.*?)```", reply, re.DOTALL)
         out = io.StringIO()
         with chdir(self.folder), redirect_stdout(out):

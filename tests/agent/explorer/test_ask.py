@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.explorer.model import Explorer, lone_question, questions
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 
 from .cellrun import CellRun, failing, fresh, write_all
 from .test_policy import CODE
@@ -129,5 +129,5 @@ def test_which_goals_are_one_question() -> None:
     assert lone_question([root, listed]) is None
     assert lone_question([child, Message("user", "<task>\nWhy\nso?\n</task>")]) == "Why so?"
     assert questions("1. Why?\n2. When?") == ["Why?", "When?"]
-    text = Explorer(ModelSpec("offline/explorer")).complete(ModelRequest((root, ask))).text
+    text = complete(Explorer(ModelSpec("offline/explorer")), ModelRequest((root, ask))).text
     assert "asking = True" in text

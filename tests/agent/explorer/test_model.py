@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.explorer.model import THOUGHTS, Explorer, cell, goal, next_cell, questions
-from agent.models.base import Message, ModelRequest, ModelSpec
+from agent.models.base import Message, ModelRequest, ModelSpec, complete
 
 CELLS = sorted((Path(__file__).resolve().parents[3] / "agent/explorer/cells").glob("*.py"))
 
@@ -71,12 +71,12 @@ def test_a_late_prompt_without_steps_never_starts_anew() -> None:
 def test_a_reply_is_a_thought_and_one_cell() -> None:
     model = Explorer(ModelSpec("offline/explorer"))
     model.check()
-    first = model.complete(ModelRequest(tuple(seen())))
-    assert first == model.complete(ModelRequest(tuple(seen())))
+    first = complete(model, ModelRequest(tuple(seen())))
+    assert first == complete(model, ModelRequest(tuple(seen())))
     assert "questions = [\n    'Why?',\n]" in first.text
     assert first.cost_usd == 0.0
     assert first.tokens_in > 0 < first.tokens_out
-    settle = model.complete(ModelRequest(tuple(seen("NEXT: settle 3")))).text
+    settle = complete(model, ModelRequest(tuple(seen("NEXT: settle 3")))).text
     assert "```repl\nsettle(3)\n" in settle
     assert "NEXT: look 4" in settle
     model.close()
@@ -85,7 +85,7 @@ def test_a_reply_is_a_thought_and_one_cell() -> None:
 def test_a_question_with_quotes_and_backslashes_stays_itself() -> None:
     asked = "What is `\"a\\b\"` in 'c'?"
     messages = (Message("user", f"<task>\n1. {asked}\n</task>"),)
-    text = Explorer(ModelSpec("offline/explorer")).complete(ModelRequest(messages)).text
+    text = complete(Explorer(ModelSpec("offline/explorer")), ModelRequest(messages)).text
     tree = ast.parse(text.partition("```repl\n")[2].rpartition("```")[0])
     assert isinstance(tree.body[0], ast.Assign)
     assert ast.literal_eval(tree.body[0].value) == [asked]
