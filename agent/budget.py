@@ -157,6 +157,11 @@ class Budget:
                         rest[name] = own if rest[name] is None else min(own, rest[name])
             return rest
 
+    def used(self) -> Spend:
+        """Return what this rollout and all below it have used so far, tokens of prompts and replies in one sum."""
+        with self._lock:
+            return Spend(int(self._used["calls"]), self._used["usd"], int(self._used["tokens"]))
+
     def _upwards(self) -> Iterator[Budget]:
         level: Budget | None = self
         while level is not None:

@@ -111,7 +111,7 @@ def _work(runtime: Runtime) -> Outcome:
     runtime.journal.write(lambda c: _reopen(runtime, c, root))
     try:
         with follow_limits(runtime), _Heartbeat(runtime):
-            outcome = _loop(Scope(runtime, broker, root, runtime.task.models.root, runtime.budget, place))
+            outcome = _loop(Scope(runtime, broker, root, runtime.task.models.root, runtime.budget, place, tree=runtime.tree))
             _final_commit(runtime, broker, root, outcome)
         crash_point("run.outcome")
         _record(runtime, root, outcome)

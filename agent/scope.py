@@ -16,6 +16,7 @@ from agent.models.base import ModelSpec
 from agent.repl.pool import ReplPool
 from agent.runtime import Runtime
 from state.records import RolloutRecord
+from workspaces.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Scope:
     """What everything that works for one rollout is given.
 
     `system` replaces the root's own rules, `persistent` keeps its variables after its end, `frame` is laid beside its context.
+    `tree` is what it works in: the workspace at a task's root, a worktree for a child on a branch; others have a scratch folder.
     """
 
     runtime: Runtime
@@ -41,12 +43,19 @@ class Scope:
     place: Place = Place()
     system: str = ""
     persistent: bool = False
+    tree: Workspace | None = None
     frame: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_tree(self) -> bool:
-        """Whether this rollout works in the workspace's tree: a task's root does, all others have a scratch folder."""
-        return self.rollout.depth == 0 and self.runtime.tree is not None
+        """Whether this rollout works in a tree under git."""
+        return self.tree is not None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The tree of a rollout that has one."""
+        assert self.tree is not None, "only a rollout on a branch has a tree"
+        return self.tree
 
     @cached_property
     def context(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Update, and_, bindparam, case, func, insert, select, update
+from sqlalchemy import Connection, Update, and_, bindparam, case, func, insert, literal_column, select, update
 
 from state import schema
 from state.errors import JournalError
@@ -164,13 +164,13 @@ def calls_of_kind(connection: Connection, kind: str) -> list[CallRecord]:
 
 def pending_refs(connection: Connection) -> list[CallRecord]:
     """Return the settled calls whose git ref may not have moved yet, oldest first."""
-    query = select(schema.call).where(schema.call.c.ref_pending == 1).order_by(schema.call.c.id)
+    query = select(schema.call).where(schema.call.c.ref_pending == literal_column("1")).order_by(schema.call.c.id)
     return many(connection, query, CallRecord)
 
 
 def in_flight(connection: Connection) -> int:
     """Count the calls that began and are not settled."""
-    return int(connection.execute(select(func.count()).where(schema.call.c.state != "done")).scalar_one())
+    return int(connection.execute(select(func.count()).where(_CALL.state != literal_column("'done'"))).scalar_one())
 
 
 def spend(connection: Connection, below: str | None = None) -> Spend:

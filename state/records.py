@@ -22,8 +22,8 @@ class RunRecord(msgspec.Struct, frozen=True):
 class RolloutRecord(msgspec.Struct, frozen=True):
     """One trajectory of the loop: the root (depth 0) or a child started by the call `call_id`.
 
-    `number` counts the children of one step, from 1. `grant` is what its parent let it have at most, encoded by whoever wrote it;
-    None means all that is left.
+    `number` counts the children of one step, from 1. `branch` is the one that it works on in a tree of its own, if it does.
+    `grant` is what its parent let it have at most, encoded by whoever wrote it; None means all that is left.
     """
 
     id: str
@@ -39,13 +39,14 @@ class RolloutRecord(msgspec.Struct, frozen=True):
     answer: str | None = None
     grant: bytes | None = None
     number: int = 0
+    branch: str | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True):
     """One step and how far it came: planned, asked, replied, running or done.
 
     `answer` is the one that ended the rollout, `partial` the one that stood there, ready or not. `tree` and `commit` name
-    its checkpoint in git, `base` the newest step up to it whose REPL namespace is stored.
+    its checkpoint in git, `branch` what was checked out then, `base` the newest step up to it whose REPL namespace is stored.
     """
 
     rollout: str
@@ -62,6 +63,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     partial: str | None = None
     tree: str | None = None
     commit: str | None = None
+    branch: str | None = None
     ref_pending: int = 0
     base: int | None = None
     namespace: bytes | None = None
@@ -127,6 +129,61 @@ class FoldRecord(msgspec.Struct, frozen=True):
     created_at: float
     call_id: str | None = None
     merged_into: str | None = None
+
+
+class BranchRecord(msgspec.Struct, frozen=True):
+    """A branch and what became of it: `state` is open, merged, abandoned, or rewound (undone with the step that made it).
+
+    `base` is the commit it began at, `origin` the branch that was. While its merge waits for conflicts to be resolved, `merging`
+    names the branch that it goes into and `theirs` the commit that does.
+    """
+
+    id: str
+    name: str
+    purpose: str
+    origin: str
+    base: str | None
+    rollout: str
+    step: int
+    state: str
+    created_at: float
+    summary: str | None = None
+    merging: str | None = None
+    theirs: str | None = None
+
+
+class MilestoneRecord(msgspec.Struct, frozen=True):
+    """A COMMIT: the `number`-th of its branch, by the call `id`; it covers the entries log_first to log_last of the branch's log.
+
+    `progress` sums up all before it; `origin` is the branch that it merged.
+    """
+
+    id: str
+    branch: str
+    number: int
+    rollout: str
+    step: int
+    summary: str
+    contribution: str
+    progress: str
+    log_first: int
+    log_last: int
+    origin: str = ""
+
+
+class LogRow(msgspec.Struct, frozen=True):
+    """The `number`-th entry of a branch's log: a step of a rollout, which `origin` tells was merged from another branch.
+
+    `by_rollout` and `by_step` say which step put it there.
+    """
+
+    branch: str
+    number: int
+    rollout: str
+    step: int
+    by_rollout: str
+    by_step: int
+    origin: str = ""
 
 
 class EventRecord(msgspec.Struct, frozen=True):

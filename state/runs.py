@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -114,6 +115,13 @@ def events(
         if wanted is not None:
             query = query.where(column == wanted)
     return many(connection, query, EventRecord)
+
+
+def last_events(connection: Connection, kinds: Sequence[str], rollout: str, limit: int) -> list[EventRecord]:
+    """Return the newest events of these kinds, newest first."""
+    c = schema.event.c
+    query = select(schema.event).where(c.kind.in_(kinds), c.rollout == rollout)
+    return many(connection, query.order_by(c.seq.desc()).limit(limit), EventRecord)
 
 
 def count_steps(connection: Connection, kind: str, rollout: str, after: int) -> int:

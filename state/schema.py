@@ -6,6 +6,7 @@ before the effect and its outcome after, unique by (rollout, step, kind, args_ha
 
 from __future__ import annotations
 
+import msgspec
 from sqlalchemy import (
     Column,
     Connection,
@@ -17,12 +18,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    insert,
+    select,
     text,
 )
 
 from state.errors import JournalError
 
-VERSION = 2
+VERSION = 3
 metadata = MetaData()
 
 run = Table(
@@ -60,6 +63,7 @@ rollout = Table(
     Column("context", LargeBinary),
     Column("grant", LargeBinary),
     Column("number", Integer, nullable=False, server_default="0"),
+    Column("branch", Text),
     Column("outcome", Text),
     Column("reason", Text),
     Column("answer", Text),
@@ -81,6 +85,7 @@ step = Table(
     Column("partial", Text),
     Column("tree", Text),
     Column("commit", Text),
+    Column("branch", Text),
     Column("ref_pending", Integer, nullable=False, server_default="0"),
     Column("base", Integer),
     Column("namespace", LargeBinary),
@@ -142,6 +147,50 @@ fold = Table(
     Column("merged_into", Text),
     Column("created_at", Float, nullable=False),
 )
+branch = Table(
+    "branch",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("base", Text),
+    Column("rollout", Text, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("summary", Text),
+    Column("merging", Text),
+    Column("theirs", Text),
+    Column("created_at", Float, nullable=False),
+)
+milestone = Table(
+    "milestone",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("branch", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("rollout", Text, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("contribution", Text, nullable=False),
+    Column("progress", Text, nullable=False),
+    Column("log_first", Integer, nullable=False),
+    Column("log_last", Integer, nullable=False),
+    Column("origin", Text, nullable=False, server_default=""),
+    UniqueConstraint("branch", "number", name="milestone_number"),
+)
+log = Table(
+    "log",
+    metadata,
+    Column("branch", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("rollout", Text, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("origin", Text, nullable=False, server_default=""),
+    Column("by_rollout", Text, nullable=False),
+    Column("by_step", Integer, nullable=False),
+    UniqueConstraint("branch", "rollout", "step", name="log_once"),
+)
 event = Table(
     "event",
     metadata,
@@ -162,6 +211,13 @@ Index("call_by_step", call.c.rollout, call.c.step)
 Index("call_by_question", call.c.kind, call.c.args_hash)
 Index("rollout_by_parent", rollout.c.parent)
 Index("fold_live", fold.c.rollout, fold.c.merged_into)
+Index("branch_by_name", branch.c.name)
+Index("event_by_kind", event.c.kind, event.c.rollout, event.c.step)
+# What a start has to look for among ten thousand steps and calls: each of these holds a handful of rows.
+Index("step_pending", step.c.rollout, sqlite_where=step.c.ref_pending == 1)
+Index("step_stored", step.c.rollout, step.c.seq, sqlite_where=step.c.namespace.is_not(None))
+Index("call_pending", call.c.id, sqlite_where=call.c.ref_pending == 1)
+Index("call_open", call.c.id, sqlite_where=call.c.state != "done")
 
 
 def migrate(connection: Connection, path: str) -> None:
@@ -177,15 +233,16 @@ def migrate(connection: Connection, path: str) -> None:
         )
     if found == VERSION:
         return
-    if found == 0:
-        metadata.create_all(connection, checkfirst=True)
     for version in range(found, VERSION) if found else ():
         for statement in _STEPS[version]:
             connection.execute(text(statement))
+    metadata.create_all(connection, checkfirst=True)
+    if found in (1, 2):
+        _fill_branches(connection)
     connection.execute(text(f"PRAGMA user_version={VERSION}"))
 
 
-#: What leads from each version to the next, all inside one transaction.
+#: What leads from each version to the next, besides new tables, all inside one transaction.
 _STEPS: dict[int, tuple[str, ...]] = {
     1: (
         'ALTER TABLE rollout ADD COLUMN "grant" BLOB',
@@ -194,4 +251,31 @@ _STEPS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX IF NOT EXISTS call_by_question ON call (kind, args_hash)",
         "CREATE INDEX IF NOT EXISTS rollout_by_parent ON rollout (parent)",
     ),
+    2: (
+        "ALTER TABLE rollout ADD COLUMN branch TEXT",
+        "ALTER TABLE step ADD COLUMN branch TEXT",
+        "CREATE INDEX IF NOT EXISTS event_by_kind ON event (kind, rollout, step)",
+        "CREATE INDEX IF NOT EXISTS step_pending ON step (rollout) WHERE ref_pending = 1",
+        "CREATE INDEX IF NOT EXISTS step_stored ON step (rollout, seq) WHERE namespace IS NOT NULL",
+        "CREATE INDEX IF NOT EXISTS call_pending ON call (id) WHERE ref_pending = 1",
+        "CREATE INDEX IF NOT EXISTS call_open ON call (id) WHERE state != 'done'",
+    ),
 }
+
+
+def _fill_branches(connection: Connection) -> None:
+    """Fill the tables that version 3 brought: until then there was one branch, and its commits stood in their calls alone."""
+    tree = 'rollout IN (SELECT id FROM rollout WHERE parent IS NULL) AND "commit" IS NOT NULL'
+    connection.execute(text(f"UPDATE step SET branch = 'main' WHERE {tree}"))
+    connection.execute(
+        text(
+            "INSERT INTO log SELECT 'main', row_number() OVER (ORDER BY seq), rollout, seq, '', rollout, seq FROM step"
+            f" WHERE {tree} AND seq > 0 AND state = 'done'"
+        )
+    )
+    done = select(call).where(call.c.kind == "commit", call.c.state == "done").order_by(call.c.id)
+    for row in connection.execute(done).mappings().all():
+        told = msgspec.msgpack.decode(row["outcome"])
+        fields = ("summary", "contribution", "progress", "log_first", "log_last")
+        values = {name: told[name] for name in fields} | {"branch": "main", "number": told["seq"]}
+        connection.execute(insert(milestone).values(id=row["id"], rollout=row["rollout"], step=row["step"], **values))

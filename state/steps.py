@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Update, and_, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Update, and_, bindparam, delete, func, literal_column, select, update
 
 from state import schema
 from state.records import FoldRecord, StepRecord
@@ -18,6 +18,11 @@ _ONE = select(schema.step).where(_IS)
 _LAST = select(schema.step).where(_STEP.rollout == bindparam("of")).order_by(_STEP.seq.desc()).limit(1)
 _RANGE = and_(_STEP.rollout == bindparam("of"), _STEP.seq >= bindparam("first"), _STEP.seq <= bindparam("last"))
 _BETWEEN = select(schema.step).where(_RANGE).order_by(_STEP.seq)
+_FAILED = (
+    select(_STEP.failed)
+    .where(_STEP.rollout == bindparam("of"), _STEP.seq > bindparam("after"), _STEP.state == "done")
+    .order_by(_STEP.seq.desc())
+)
 _LIVE = and_(schema.fold.c.rollout == bindparam("of"), schema.fold.c.merged_into.is_(None))
 _LIVE_FOLDS = select(schema.fold).where(_LIVE).order_by(schema.fold.c.first)
 
@@ -66,18 +71,18 @@ def steps_between(connection: Connection, rollout: str, first: int, last: int) -
 def pending_refs(connection: Connection) -> list[StepRecord]:
     """Return the done steps whose checkpoint's ref may not have moved yet, oldest first."""
     table = schema.step
-    query = select(table).where(table.c.ref_pending == 1).order_by(table.c.rollout, table.c.seq)
+    query = select(table).where(table.c.ref_pending == literal_column("1")).order_by(table.c.rollout, table.c.seq)
     return many(connection, query, StepRecord)
 
 
 def errors_in_a_row(connection: Connection, rollout: str, after: int = 0) -> int:
     """Count the newest steps behind step `after` that failed without a success between."""
-    table = schema.step
-    done = and_(table.c.rollout == rollout, table.c.state == "done")
-    good = connection.execute(select(func.max(table.c.seq)).where(and_(done, table.c.failed == 0))).scalar() or 0
-    return int(
-        connection.execute(select(func.count()).where(and_(done, table.c.seq > max(int(good), after)))).scalar_one()
-    )
+    count = 0
+    for row in connection.execute(_FAILED, {"of": rollout, "after": after}):
+        if not row.failed:
+            break
+        count += 1
+    return count
 
 
 def seconds_worked(connection: Connection, rollout: str) -> float:

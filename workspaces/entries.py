@@ -35,6 +35,8 @@ class LogRecord(msgspec.Struct, frozen=True):
     observation: str
     thought: str
     action: str
+    #: its place in the branch's log, from 1; 0 where that is the step's own number
+    number: int = 0
     #: the branch it came from, when a merge brought it
     origin: str = ""
 

@@ -49,6 +49,7 @@ __all__ = [
 
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 
+CommitsAfter = Callable[[int], Sequence[CommitRecord]]
 LogsAfter = Callable[[int], Sequence[LogRecord]]
 
 
@@ -73,20 +74,21 @@ def write_branch_files(
     ws_path: Path,
     branch: str,
     purpose: str,
-    commits: Sequence[CommitRecord],
+    commits: Sequence[CommitRecord] | CommitsAfter,
     logs: Sequence[LogRecord] | LogsAfter,
     metadata: Mapping[str, Any],
 ) -> None:
     """Bring commit.md, log.md and metadata.yaml of a branch to what the records say, appending where they only grew.
 
-    `commits` and `logs` are complete and in order; `logs` may be a function that returns the records behind a given step.
+    `commits` and `logs` are complete and in order, or functions that return the records behind a given number.
     """
     check_branch_name(branch)
     folder = make_folder(ws_path, f"{BRANCHES}/{branch}")
     after = logs if callable(logs) else _after(logs)
     lines = " ".join(purpose.split()) or "(none given)"
     commit_head = f"# Commits of branch {branch}\n\n**Branch Purpose**: {lines}\n\n"
-    write_ledger(folder, "commit", commit_head, lambda n: _commits_after(commits, n))
+    made = commits if callable(commits) else lambda number: [c for c in commits if c.seq > number]
+    write_ledger(folder, "commit", commit_head, lambda n: ((c.seq, render_commit_entry(c)) for c in made(n)))
     write_ledger(folder, "log", f"# Log of branch {branch}\n\n", lambda n: _logs_after(after, n))
     _write_metadata(folder / "metadata.yaml", metadata)
 
@@ -101,12 +103,8 @@ def _after(logs: Sequence[LogRecord]) -> LogsAfter:
     return after
 
 
-def _commits_after(commits: Sequence[CommitRecord], number: int) -> Iterable[tuple[int, str]]:
-    return ((c.seq, render_commit_entry(c)) for c in commits if c.seq > number)
-
-
 def _logs_after(after: LogsAfter, number: int) -> Iterable[tuple[int, str]]:
-    return ((record.step, render_log_entry(record)) for record in after(number))
+    return ((record.number or record.step, render_log_entry(record)) for record in after(number))
 
 
 def _write_metadata(path: Path, metadata: Mapping[str, Any]) -> None:

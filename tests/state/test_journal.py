@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from state import calls, runs, steps
+from state import branches, calls, runs, steps
 from state.errors import JournalError, LeaseLost, RunHeld
 from state.journal import Journal, integrity_problems, open_reader
 from state.lease import RunLock, read_owner, take_lease
@@ -118,28 +118,68 @@ def test_spend_of_a_rollout_is_that_of_all_below_it(journal: Journal) -> None:
     assert journal.read(calls.spend).tokens_in == 40
 
 
-def test_a_journal_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    import sqlite3
+#: What version 3 brought, undone.
+TO_VERSION_2 = (
+    "DROP TABLE branch",
+    "DROP TABLE milestone",
+    "DROP TABLE log",
+    "DROP INDEX event_by_kind",
+    "DROP INDEX step_pending",
+    "DROP INDEX step_stored",
+    "DROP INDEX call_pending",
+    "DROP INDEX call_open",
+    "ALTER TABLE rollout DROP COLUMN branch",
+    "ALTER TABLE step DROP COLUMN branch",
+    "INSERT INTO rollout (id, depth, model, prompt, created_at) VALUES ('R', 0, 'm', 'p', 1.0)",
+    "PRAGMA user_version=2",
+)
+TO_VERSION_1 = (
+    "DROP INDEX call_by_question",
+    "DROP INDEX rollout_by_parent",
+    'ALTER TABLE rollout DROP COLUMN "grant"',
+    "ALTER TABLE rollout DROP COLUMN number",
+    "ALTER TABLE step DROP COLUMN partial",
+    "PRAGMA user_version=1",
+)
 
-    path = tmp_path / "journal.db"
+
+def older(path: Path, *ladders: tuple[str, ...]) -> sqlite3.Connection:
+    """Make a journal as an older version left it, and return it open."""
     Journal(path).close()
-    with sqlite3.connect(path) as db:
-        for statement in (
-            "DROP INDEX call_by_question",
-            "DROP INDEX rollout_by_parent",
-            'ALTER TABLE rollout DROP COLUMN "grant"',
-            "ALTER TABLE rollout DROP COLUMN number",
-            "ALTER TABLE step DROP COLUMN partial",
-            "INSERT INTO rollout (id, depth, model, prompt, created_at) VALUES ('R', 0, 'm', 'p', 1.0)",
-            "PRAGMA user_version=1",
-        ):
-            db.execute(statement)
-    db.close()
+    db = sqlite3.connect(path, isolation_level=None)
+    for statement in (s for ladder in ladders for s in ladder):
+        db.execute(statement)
+    return db
+
+
+def test_a_journal_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    older(path, TO_VERSION_2, TO_VERSION_1).close()
     journal = Journal(path)
     root = journal.read(runs.root_rollout)
     assert root is not None and root.id == "R" and root.grant is None
     journal.write(lambda c: steps.begin_step(c, StepRecord("R", 0, "done", 1.0, partial="so far")))
     assert journal.read(lambda c: steps.last_step(c, "R")).partial == "so far"  # type: ignore[union-attr]
+    journal.close()
+
+
+def test_commits_and_steps_of_the_second_version_are_on_the_main_branch(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    db = older(path, TO_VERSION_2)
+    for seq in range(4):
+        state = "done" if seq < 3 else "running"
+        values = f"('R', {seq}, '{state}', 'said {seq}', 'sha', 1.0)"
+        db.execute(f'INSERT INTO step (rollout, seq, state, reply, "commit", started_at) VALUES {values}')
+    told = {"seq": 1, "summary": "S", "contribution": "C", "progress": "P", "step": 2, "log_first": 1, "log_last": 1}
+    insert = "INSERT INTO call (id, rollout, step, kind, args_hash, n, state, outcome, epoch, started_at)"
+    db.execute(f"{insert} VALUES ('K', 'R', 2, 'commit', 'h', 0, 'done', ?, 1, 1.0)", (msgspec.msgpack.encode(told),))
+    db.close()
+    journal = Journal(path)
+    made = journal.read(lambda c: branches.commits_after(c, "main", 0))
+    assert [(m.id, m.number, m.summary, m.log_last) for m in made] == [("K", 1, "S", 1)]
+    entries = journal.read(lambda c: branches.entries_after(c, "main", 0))
+    assert [(row.number, row.seq, row.reply) for row in entries] == [(1, 1, "said 1"), (2, 2, "said 2")]
+    assert journal.read(lambda c: steps.read_step(c, "R", 2)).branch == "main"  # type: ignore[union-attr]
     journal.close()
 
 
