@@ -95,6 +95,8 @@ class Acting:
                     return CellRun(told, True, None, 0.0)
         self._variables, self.partial = result.variables, result.answer
         shown = result.output.rstrip() or "(the cell printed nothing)"
+        if calls.tree.rewind_to is not None:
+            shown += self._go_back(calls.tree.rewind_to)
         if result.interrupted:
             shown += (
                 f"\n[interrupted: the cell computed for more than {limits.cell_timeout:g} s (limits.cell_timeout); variables set "
@@ -111,12 +113,12 @@ class Acting:
     def accept(self, answer: str, seq: int) -> tuple[bool, str]:
         """Check a finished answer against the task's `accept`; returns (accepted, what the model is told)."""
         self.partial = answer
-        if self._milestones is None or not self._rt.task.accept:
+        if self._rollout.depth > 0 or not self._scope.has_tree or not self._rt.task.accept:
             return True, ""
         crash_point("run.accepting")
         self._rt.tell("accepting")
         launcher = launcher_for(self._scope, also=paths_shown(self._rt.task))
-        problems = problems_of(self._rt.task, self._rt.workspace.path, launcher)
+        problems = problems_of(self._rt.task, self._scope.workspace.path, launcher)
         if not problems:
             return True, "[accepted: all checks of the task hold]"
         self.repl.withdraw_answer()
@@ -150,19 +152,23 @@ class Acting:
             return ""
         return f"{died.message}. Variables and files are back at the state before this step; its calls are kept."
 
+    def _go_back(self, seq: int) -> str:
+        """Put files and variables back to the end of step `seq`; the step that asked for it then ends like that."""
+        row = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))
+        assert row is not None
+        assert row.tree is not None, "the call checked that"
+        self._put_back(row, seq)
+        lost = self._start(row)
+        return "".join(f"\n[{line}]" for line in (f"files and variables are as they were after step {seq}", *lost))
+
     def read(self, name: str) -> str | None:
         """Return a variable as text, or None where there is none."""
         return self.repl.read(name)
 
-    def outside_changes(self, last: StepRecord) -> list[str]:
-        """Name what a REPL that was brought back has lost, and the files that someone else changed since `last`."""
+    def lost(self) -> list[str]:
+        """Name, once, what a REPL that was brought back has lost."""
         lost, self._lost = self._lost, []
-        if self._milestones is None or last.tree is None:
-            return lost
-        changes = self._rt.workspace.changes(last.tree, self._rt.workspace.snapshot(durable=False))
-        names = ", ".join(f"{c.path} ({c.status})" for c in changes[:20])
-        more = f" and {len(changes) - 20} more" if len(changes) > 20 else ""
-        return lost + ([f"Changed in the workspace by someone else: {names}{more}."] if changes else [])
+        return lost
 
     def describe_context(self) -> str:
         """Return one line about the size of the context, and about earlier ones where there are any."""
@@ -240,12 +246,12 @@ class Acting:
         replayed = before is not None and before.base is not None and before.base < before.seq
         tree = None
         if replayed and before is not None and before.tree is not None and self._scope.has_tree:
-            tree = self._rt.workspace.snapshot()
+            tree = self._scope.workspace.snapshot()
             base = self._rt.journal.read(lambda c: _tree_of(c, self._rollout.id, before.base))
-            self._rt.workspace.restore(base, str(ULID()))
+            self._scope.workspace.restore(base, str(ULID()))
         lost = self._checkpoints.restore_namespace(repl, before, lambda row: self._replay(repl, row))
         if tree is not None:
-            self._rt.workspace.restore(tree, str(ULID()))
+            self._scope.workspace.restore(tree, str(ULID()))
         return lost
 
     def _replay(self, repl: Repl, row: StepRecord) -> None:
@@ -261,13 +267,21 @@ class Acting:
         if before is None or before.tree is None:
             return
         self.close()
-        restored = self._rt.workspace.restore(before.tree, str(ULID()))
+        self._put_back(before, before.seq + 1)
+
+    def _put_back(self, row: StepRecord, seq: int) -> None:
+        """Make branch and files what they were at the end of a step; what was there is saved first, and noted at step `seq`."""
+        workspace = self._scope.workspace
+        restored = workspace.restore(row.tree or "", str(ULID()))
+        if row.branch is not None and workspace.read_head() != row.branch:
+            workspace.switch_head(row.branch)
+            if at := workspace.read_ref(f"refs/heads/{row.branch}"):
+                workspace.place_branch_files(at)
+            workspace.sync_index()
         if restored.rescue is None:
             return
         self._rt.journal.write(
-            lambda c: runs.add_event(
-                c, self._rt.clock(), "rescued", self._rollout.id, before.seq + 1, ref=restored.rescue
-            )
+            lambda c: runs.add_event(c, self._rt.clock(), "rescued", self._rollout.id, seq, ref=restored.rescue)
         )
         self._rt.tell("rescued", files=len(restored.changed), ref=restored.rescue)
 

@@ -27,6 +27,8 @@ from agent.models.base import Message, ModelRequest, ModelSpec
 from agent.runtime import in_thread
 from agent.scope import Scope
 from agent.toolcalls import call_tool, told_before
+from agent.treecalls import ARGUMENTS as tree_arguments
+from agent.treecalls import TreeCalls
 from state import steps
 from state.records import CallKey
 
@@ -54,11 +56,6 @@ class _Tool(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any]
 
 
-class _Commit(msgspec.Struct, frozen=True):
-    summary: str
-    contribution: str | None = None
-
-
 class _Context(msgspec.Struct, frozen=True):
     branch: str | None = None
     commit: str | None = None
@@ -66,6 +63,7 @@ class _Context(msgspec.Struct, frozen=True):
     metadata: str | None = None
     step: _Number | None = None
     child: _Number | None = None
+    find: str | None = None
     offset: _Number = 0
 
 
@@ -78,7 +76,6 @@ _ARGUMENTS: dict[str, Any] = {
     "llm": _Llm,
     "rlm": _Rlm,
     "tool": _Tool,
-    "commit": _Commit,
     "context": _Context,
     "budget": _Nothing,
     "history": _Nothing,
@@ -89,26 +86,29 @@ class CellCalls:
     """Serves the calls of one run of one cell."""
 
     def __init__(self, scope: Scope, step: int, milestones: Milestones | None) -> None:
-        self._scope, self._rt, self._step, self._milestones = scope, scope.runtime, step, milestones
+        self._scope, self._rt, self._step = scope, scope.runtime, step
         self._seen: Counter[tuple[str, str]] = Counter()
-        self._counting, self._commits = threading.Lock(), threading.Lock()
+        self._counting = threading.Lock()
         self._started = 0
         self._ended: list[tuple[int, str]] = []
         #: what this cell's children may spend; cancelling it cancels them
         self._children = scope.budget.child(Grant())
+        self.tree = TreeCalls(scope, step, milestones, self._key, self._children)
 
     def serve(self, kind: str, args: dict[str, Any]) -> Future[Any]:
         """Answer a call. A mistake in its arguments becomes a failed outcome, not an error of the host.
 
         Called on one thread, in the order in which the cell asked: so keys are given in that order too.
         """
-        shape = _ARGUMENTS.get(kind)
+        shape = _ARGUMENTS.get(kind) or tree_arguments.get(kind)
         if shape is None:
             return _now(_failed(f"unknown call {kind!r}"))
         try:
             checked = msgspec.convert(args, shape)
         except (TypeError, ValueError) as error:
             return _now(_failed(f"{kind}: {error}"))
+        if kind in tree_arguments:
+            return self.tree.serve(kind, checked)
         future: Future[Any] = getattr(self, f"_{kind}")(checked)
         return future
 
@@ -199,26 +199,12 @@ class CellCalls:
         work: Future[Any] = in_thread(lambda: call_tool(self._rt, key, tools[name], [], kwargs), "tool")
         return msgspec.structs.asdict(await asyncio.wrap_future(work))
 
-    def _commit(self, args: _Commit) -> Future[Any]:
-        """Record a milestone."""
-        milestones = self._milestones
-        if milestones is None:
-            return _now(_failed("COMMIT: only a task's root commits; return what you found as your answer"))
-        summary, contribution = args.summary, args.contribution or ""
-        key = self._key("commit", hash_args(summary, contribution))
-
-        def commit() -> dict[str, Any]:
-            with self._commits:
-                return _ok(milestones.commit(key, summary, contribution))
-
-        return in_thread(commit, "commit")
-
     def _context(self, args: _Context) -> Future[Any]:
         """Look back into commits, log, steps and children."""
 
         def look() -> dict[str, Any]:
             try:
-                return _ok(look_back(self._rt, self._scope.rollout.id, msgspec.structs.asdict(args)))
+                return _ok(look_back(self._scope, msgspec.structs.asdict(args)))
             except (ValueError, KeyError) as error:
                 return _failed(f"CONTEXT: {error}")
 

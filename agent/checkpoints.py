@@ -16,12 +16,13 @@ import msgspec
 from agent.repl.host import Repl, Snapshot
 from agent.scope import Scope
 from agent.testing import crash_point
-from state import steps
+from state import branches, search, steps
 from state.records import StepRecord
 
 _CHEAP = 0.1  # seconds; a snapshot below this is taken at every step
 _MAX_REPLAY = 20  # cells
 _KEEP = 20  # newest namespaces of a rollout that are never thinned
+_TIDY = 50  # steps after which old namespaces are dropped and new steps can be searched
 _EVERY = 100  # of the older ones, each hundredth stays
 
 
@@ -36,7 +37,7 @@ class Checkpoints:
     """The checkpoints of one rollout."""
 
     def __init__(self, scope: Scope) -> None:
-        self._rt, self._rollout, self._tree = scope.runtime, scope.rollout.id, scope.has_tree
+        self._rt, self._rollout, self._scope = scope.runtime, scope.rollout.id, scope
         self._keep_last, self._always = scope.has_tree or scope.persistent, scope.persistent
         self._known: set[str] = set()
         self._cost = 0.0
@@ -55,9 +56,10 @@ class Checkpoints:
             fields.get("answer") is not None and not self._keep_last
         )  # nothing that comes after it needs the variables
         stored, values, base = _none(before) if ended else self._namespace(repl, step.seq, before, compute_s)
-        tree, commit = None, None
-        if self._tree:
-            workspace = self._rt.workspace
+        tree, commit, branch = None, None, None
+        if self._scope.has_tree:
+            workspace = self._scope.workspace
+            branch = workspace.head().branch
             tree = workspace.snapshot(durable=False)  # one barrier, that of the commit, serves both
             parent = before.commit if before is not None else None
             commit = workspace.write_commit(
@@ -69,6 +71,7 @@ class Checkpoints:
             state="done",
             tree=tree,
             commit=commit,
+            branch=branch,
             ref_pending=int(commit is not None),
             base=base,
             namespace=stored,
@@ -81,13 +84,16 @@ class Checkpoints:
         def write(connection: Any) -> None:
             steps.store_values(connection, values)
             steps.set_step(connection, self._rollout, step.seq, **changed)
-            if step.seq % 50 == 0:
+            if branch is not None and step.seq > 0:
+                branches.log_step(connection, step, branch)
+            if step.seq % _TIDY == 0:
                 _thin(connection)
+                search.index_new(connection)
 
         self._rt.journal.write(write)
         crash_point("step.done")
         if commit is not None:
-            self._rt.workspace.move_ref(self.ref, commit, before.commit if before is not None else None)
+            self._scope.workspace.move_ref(self.ref, commit, before.commit if before is not None else None)
             crash_point("step.ref_moved")  # the next step's plan notes it: a commit of its own would cost an fsync
         return done
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from ulid import ULID
 
+from agent import explore
 from agent.asked import Settled, recorded
 from agent.budget import Budget, Grant
 from agent.errors import BudgetSpent, ProviderError, RequestRejected, UsageError
@@ -37,7 +38,10 @@ _places: dict[int, threading.Semaphore] = defaultdict(lambda: threading.Semaphor
 
 
 class ChildRequest(msgspec.Struct, frozen=True):
-    """A child rollout that a cell asks for; `context` is {"refs": …} or {"value": …}, `grant` what it may use at most."""
+    """A child rollout that a cell asks for; `context` is {"refs": …} or {"value": …}, `grant` what it may use at most.
+
+    With a `branch` it works in a tree of its own, which must exist in git.
+    """
 
     key: CallKey
     prompt: str
@@ -45,6 +49,7 @@ class ChildRequest(msgspec.Struct, frozen=True):
     spec: ModelSpec
     number: int = 1
     grant: Grant | None = None
+    branch: str | None = None
 
 
 class ChildEnd(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ def _run(scope: Scope, call: CallRecord) -> ChildEnd:
     if call.settled:
         return scope.runtime.journal.read(lambda c: _end_of(c, scope.rollout, call.step, recorded(call)))
     with _places[scope.rollout.depth]:
-        outcome = _work(scope)
+        outcome = _work(scope) if scope.rollout.branch is None else _work_on_branch(scope)
     settled = Settled(outcome.kind == "done", outcome.answer if outcome.kind == "done" else _partial(outcome))
     rollout, now = scope.rollout, scope.runtime.clock()
 
@@ -89,9 +94,22 @@ def _run(scope: Scope, call: CallRecord) -> ChildEnd:
         return _end_of(connection, rollout, call.step, settled)
 
     end = scope.runtime.journal.write(settle)
+    if rollout.branch is not None:
+        explore.remove(scope.runtime, rollout.branch)
     told = {"rollout": rollout.id, "depth": rollout.depth, "model": rollout.model}
     scope.runtime.tell("child_done", **told, outcome=outcome.kind, reason=outcome.reason)
     return end
+
+
+def _work_on_branch(scope: Scope) -> Outcome:
+    """Work in a worktree; what the child leaves there is on its branch when this returns."""
+    own = explore.enter(scope)
+    try:
+        outcome = _work(own)
+        explore.leave(own, outcome)
+        return outcome
+    finally:
+        own.workspace.close()
 
 
 def _work(scope: Scope) -> Outcome:
@@ -137,9 +155,11 @@ def _begin(parent: Scope, connection: Connection, wanted: ChildRequest) -> tuple
         created_at=now,
         grant=msgspec.msgpack.encode(wanted.grant) if wanted.grant is not None else None,
         number=wanted.number,
+        branch=wanted.branch,
     )
     runs.create_rollout(connection, rollout)
-    steps.begin_step(connection, first_step(rollout.id, now))
+    if wanted.branch is None:  # else step 0 is the checkpoint of its tree
+        steps.begin_step(connection, first_step(rollout.id, now))
     return call, rollout
 
 

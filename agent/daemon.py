@@ -19,7 +19,8 @@ from agent import home
 from agent.budget import Budget, grant_of
 from agent.calls import CallBroker
 from agent.context.manifest import ContextSource, build_manifest
-from agent.errors import AgentError, BudgetSpent, ProviderError, Stopped, UsageError
+from agent.errors import AgentError, BudgetSpent, Parked, ProviderError, Stopped, UsageError
+from agent.explore import remove_left_worktrees
 from agent.limits import follow_limits
 from agent.loop import Loop
 from agent.milestones import Milestones
@@ -106,13 +107,17 @@ def _work(runtime: Runtime) -> Outcome:
     root = runtime.journal.read(runs.root_rollout)
     assert root is not None, "prepare() wrote it with the run"
     place = make_place(runtime, shown_paths([item.path for item in runtime.task.context], runtime.manifest))
-    moved = recover_refs(runtime)
+    moved = recover_refs(runtime.journal, runtime.workspace, runtime.clock, runtime.tell)
+    remove_left_worktrees(runtime)
     runtime.tell("opened", run=runtime.run, workspace=str(runtime.workspace.path), refs_moved=moved)
     runtime.journal.write(lambda c: _reopen(runtime, c, root))
     try:
         with follow_limits(runtime), _Heartbeat(runtime):
-            outcome = _loop(Scope(runtime, broker, root, runtime.task.models.root, runtime.budget, place, tree=runtime.tree))
-            _final_commit(runtime, broker, root, outcome)
+            scope = Scope(
+                runtime, broker, root, runtime.task.models.root, runtime.budget, place, tree=runtime.workspace
+            )
+            outcome = _loop(scope)
+            _final_commit(scope, outcome)
         crash_point("run.outcome")
         _record(runtime, root, outcome)
     except ProviderError as error:
@@ -133,6 +138,8 @@ def _loop(scope: Scope) -> Outcome:
         scope.runtime.models.get(spec).check()
     try:
         return Loop(scope).run()
+    except Parked as parked:
+        return Outcome("parked", parked.message, _so_far(scope.runtime, scope.rollout))
     except Stopped as stopped:
         return Outcome("stopped", stopped.message, _so_far(scope.runtime, scope.rollout))
 
@@ -215,16 +222,17 @@ def _reopen(runtime: Runtime, connection: Connection, root: RolloutRecord) -> No
     runs.add_event(connection, runtime.clock(), "limits", **runtime.task.limits.model_dump(exclude_none=True))
 
 
-def _final_commit(runtime: Runtime, broker: CallBroker, root: RolloutRecord, outcome: Outcome) -> None:
+def _final_commit(scope: Scope, outcome: Outcome) -> None:
     """Commit where the run stands, so that `git log` ends with how it ended."""
-    last = runtime.journal.read(lambda c: steps.last_step(c, root.id))
-    if last is None or last.seq == 0:
-        return
+    root = scope.rollout
+    last = scope.runtime.journal.read(lambda c: steps.last_step(c, root.id))
+    if last is None or last.seq == 0 or (outcome.kind == "parked" and last.state != "done"):
+        return  # a cell that waits for its answer is rolled back and runs again: its half-done work is no milestone
     with suppress(ProviderError, BudgetSpent):
         title = {"done": "Done", "stopped": "Stopped"}.get(outcome.kind, f"Ended: {outcome.kind}")
         line = (outcome.answer.strip().split("\n")[0] if outcome.kind == "done" else outcome.reason)[:120]
         key = CallKey(root.id, last.seq + (last.state == "done"), "commit", f"end {outcome.kind}", 0)
-        Milestones(runtime, broker, root.id).commit(key, f"{title}: {line}", outcome.answer or outcome.reason)
+        Milestones(scope).commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False)
 
 
 def _record(runtime: Runtime, root: RolloutRecord, outcome: Outcome) -> None:

@@ -42,6 +42,9 @@ class Ending:
             return Outcome("gave_up", f"the answer was not accepted {refused} times (limits.errors)", partial)
         if errors >= limits.errors:
             return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", partial)
+        signs = self._observing.signs(last.seq)
+        if signs.level >= 3:
+            return Outcome("stuck", f"going round in circles since step {signs.since}: {signs.what}", partial)
         self._scope.budget.check_time()
         return None
 

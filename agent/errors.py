@@ -110,6 +110,16 @@ class BudgetSpent(AgentError):
     exit_code = 124
 
 
+class Parked(AgentError):
+    """The run waits for the user's answer and needs no process meanwhile."""
+
+    kind = "parked"
+    exit_code = 10
+
+    def __init__(self, question: str) -> None:
+        super().__init__(f"question: {question}", 'answer with `rlm-agent say "…"`, then `rlm-agent resume`')
+
+
 class Stopped(AgentError):
     """The run was asked to stop; `resume` goes on."""
 

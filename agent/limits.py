@@ -44,6 +44,23 @@ def follow_limits(runtime: Runtime) -> Iterator[None]:
         observer.join()
 
 
+def change_limits(workspace: Path, changes: dict[str, str]) -> Limits:
+    """Change limits in the resolved task file, and return all of them; a running run sees the file change.
+
+    Raises `TaskError` for a limit that does not exist or a value that it cannot have.
+    """
+    file = workspace / ".rlm-agent" / "task.yaml"
+    task = Task.load(file, check_paths=False)
+    limits: Limits = task.limits
+    for key, value in changes.items():
+        limits = limits.changed(key, value)
+    if changes:
+        fresh = file.with_name("task.yaml.new")
+        fresh.write_text(task.model_copy(update={"limits": limits}).dump_yaml())
+        fresh.replace(file)
+    return limits
+
+
 def apply(runtime: Runtime, file: Path) -> None:
     """Take over the limits that the file says now, if they differ."""
     try:

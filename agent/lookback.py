@@ -10,26 +10,32 @@ from typing import Any
 
 from agent.prompt import render_step
 from agent.runtime import Runtime
-from state import runs, steps
+from agent.scope import Scope
+from state import runs, search, steps
 from workspaces import gcc
 
 MAX_CHARS = 6000
+_HITS = 20
+_INDEXED = 500  # rows of a kind that are indexed at a time
 
 
-def look_back(runtime: Runtime, rollout: str, args: dict[str, Any]) -> str:
+def look_back(scope: Scope, args: dict[str, Any]) -> str:
     """Answer one CONTEXT call.
 
     Raises ValueError, naming what there is, when something asked for does not exist.
     """
+    runtime, rollout = scope.runtime, scope.rollout.id
     offset = int(args.get("offset") or 0)
+    if args.get("find") is not None:
+        return _page(_find(runtime, str(args["find"])), offset, f"CONTEXT(find={args['find']!r}")
     if args.get("child") is not None:
         text = _child(runtime, rollout, args.get("step"), int(args["child"]))
         return _page(text, offset, f"CONTEXT(step={args['step']}, child={args['child']}")
     if args.get("step") is not None:
         return _page(_step(runtime, rollout, int(args["step"])), offset, f"CONTEXT(step={args['step']}")
-    if runtime.tree is None:
+    if scope.tree is None:
         raise ValueError("there is no workspace here; CONTEXT(step=n) shows a step, CONTEXT(child=id) a child")
-    workspace = runtime.tree
+    workspace = scope.tree
     branch = args.get("branch") or workspace.head().branch
     if args.get("commit") is not None:
         return gcc.context_commit(workspace.path, branch, str(args["commit"]), MAX_CHARS, offset)
@@ -48,6 +54,40 @@ def _step(runtime: Runtime, rollout: str, seq: int) -> str:
         last = runtime.journal.read(lambda c: steps.last_step(c, rollout))
         raise ValueError(f"there is no step {seq}; the last one is {last.seq if last else 0}")
     return render_step(row)
+
+
+def _find(runtime: Runtime, query: str) -> str:
+    """Return what a search of the run's past finds, each with the call that shows it in full."""
+
+    def read(connection: Any) -> tuple[list[search.Hit], dict[str, Any]]:
+        while search.index_new(connection) >= _INDEXED:
+            pass
+        hits = search.find(connection, query, _HITS)
+        return hits, {row.id: row for row in runs.all_rollouts(connection)} if hits else {}
+
+    hits, rollouts = runtime.journal.write(read)
+    if not hits:
+        return f"nothing in the past of this run has {query!r}; try fewer or other words"
+    return "\n".join(f"{_where(hit, rollouts.get(hit.rollout))}: {hit.snippet}" for hit in hits)
+
+
+def _where(hit: search.Hit, rollout: Any) -> str:
+    """Say where a hit is, and how to see all of it."""
+    child = rollout is not None and rollout.parent is not None and rollout.outcome != "rewound"
+    if hit.kind == "commit":
+        branch, _, number = hit.name.rpartition(" ")
+        return f"[commit {number} on {branch}; CONTEXT(branch={branch!r}, commit={number!r})]"
+    if hit.kind == "fold":
+        return f"[summary of steps {hit.name}]"
+    if hit.kind == "said":
+        return f"[the user, at step {hit.step}]"
+    if rollout is not None and rollout.outcome == "rewound":
+        return f"[step {hit.step}, undone since by a rewind]"
+    return (
+        f"[step {hit.step} of a child: {rollout.prompt[:60]!r}]"
+        if child
+        else f"[step {hit.step}; CONTEXT(step={hit.step})]"
+    )
 
 
 def _child(runtime: Runtime, parent: str, step: int | None, number: int) -> str:

@@ -16,10 +16,12 @@ from agent.asked import Asked, Settled
 from agent.ending import Ending
 from agent.errors import BudgetSpent, ReplDied
 from agent.folding import fold_when_due
+from agent.hearing import Hearing
 from agent.milestones import Milestones
 from agent.models.base import ModelRequest
 from agent.observing import Observing
 from agent.outcome import Outcome
+from agent.outside import Outside
 from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
 from agent.scope import Scope
@@ -35,9 +37,10 @@ class Loop:
 
     def __init__(self, scope: Scope) -> None:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
-        self._milestones = Milestones(scope.runtime, scope.broker, scope.rollout.id) if scope.has_tree else None
+        self._milestones = Milestones(scope) if scope.has_tree else None
+        self._outside = Outside(scope) if scope.has_tree else None
         self._acting = Acting(scope, self._milestones)
-        self._observing = Observing(scope)
+        self._observing, self._hearing = Observing(scope), Hearing(scope)
         self._ending = Ending(scope, self._acting, self._observing)
         self._events: list[str] = []
 
@@ -77,11 +80,13 @@ class Loop:
     def _plan(self, last: StepRecord) -> StepRecord:
         """Fold what is due, assemble the prompt, write the step `asked` with its call's intent, and have the call settled."""
         seq = last.seq + 1
-        self._events += self._acting.outside_changes(last)
+        self._events += self._acting.lost()
+        if self._outside is not None:
+            self._events += self._outside.look(last)
         fold_when_due(self._rt, self._scope.broker, self._rollout.id, seq)
         if self._milestones is not None:
-            self._milestones.commit_folds(seq)
-        prompt = self._observing.prompt(seq, self._acting.describe_context(), self._events)
+            self._milestones.commit_folds(seq, self._milestones.folds_at(seq))
+        prompt = self._observing.prompt(seq, self._acting.describe_context(), self._events, self._hearing.said(seq))
         self._events = []
         step = StepRecord(self._rollout.id, seq, "asked", self._rt.clock(), prompt.hash, prompt.tokens)
         crash_point("step.planned")
@@ -94,6 +99,7 @@ class Loop:
 
         def intent(connection: Any) -> None:
             steps.plan_step(connection, step)
+            self._hearing.deliver(connection, step.seq)
             if last.ref_pending:
                 steps.set_step(connection, last.rollout, last.seq, ref_pending=0)
 
@@ -101,6 +107,7 @@ class Loop:
         key = self._root_key(step.seq)
         asked = Asked(key, self._scope.spec, request, intent, lambda c, s: replied.append(self._replied(c, step, s)))
         self._scope.broker.ask([asked], self._scope.budget)
+        self._hearing.delivered()
         crash_point("step.replied")
         return replied[0] if replied else step
 
@@ -167,7 +174,7 @@ class Loop:
         except ReplDied as died:
             return self._revived(step, before, died)
         if self._milestones is not None:
-            self._milestones.write_files()
+            self._milestones.files.write()
         self._tell("observation", step=step.seq, text=observation, failed=failed)
         return done
 

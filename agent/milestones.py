@@ -1,160 +1,154 @@
-"""COMMIT: one durable git commit of the work and of what is known about it, settled once through the journal.
+"""COMMIT: one durable git commit of the work and of what is known about it, settled once (`landing.py` says how).
 
-Order: intent → .GCC files → git objects on disk, nothing pointing at them → journal `done` with `git_after` → the ref moves
-by compare-and-swap. A crash before `done` makes it again; after it, recovery only moves the ref. When the cell of a
-settled COMMIT runs again, the recorded outcome is returned and no second commit is made.
+While a merge waits for its conflicts to be resolved, the next COMMIT without any conflict marker left concludes it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-from ulid import ULID
+from collections.abc import Sequence
+from typing import Any
 
 from agent.asked import Asked
-from agent.calls import CallBroker
+from agent.branchfiles import BranchFiles
+from agent.landing import Effect, Landing
 from agent.models.base import Message, ModelRequest
 from agent.prompts import prompt
-from agent.repl.cells import parse_thought
-from agent.runtime import Runtime
-from agent.testing import crash_point
+from agent.scope import Scope
 from agent.tokens import count_tokens, cut
-from state import calls as journal_calls
-from state import steps
-from state.records import CallKey, CallRecord, StepRecord
-from workspaces import gcc
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
+from state import branches, steps
+from state.records import BranchRecord, CallKey, CallRecord, FoldRecord, MilestoneRecord
+from workspaces import merging
 
 PROGRESS_TOKENS = 250
 _PROGRESS_INPUT = 2400  # tokens of it that the model is shown
-
-
-class Milestone(msgspec.Struct, frozen=True):
-    """What a settled COMMIT recorded."""
-
-    seq: int
-    summary: str
-    contribution: str
-    progress: str
-    step: int
-    log_first: int
-    log_last: int
+_NOTHING = "Nothing yet."
+_QUIET = 50  # steps after which a fold is committed although no file has changed
+_HEADLINE = 60  # characters
 
 
 class Milestones:
-    """The commits of the root rollout's branch."""
+    """The commits that a rollout makes."""
 
-    def __init__(self, runtime: Runtime, broker: CallBroker, rollout: str) -> None:
-        self._rt, self._broker, self._rollout = runtime, broker, rollout
+    def __init__(self, scope: Scope) -> None:
+        self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout.id
+        self.landing, self.files = Landing(scope), BranchFiles(scope)
 
-    def commit(self, key: CallKey, summary: str, contribution: str) -> str:
-        """Settle a COMMIT and return the line that the model sees."""
-        summary = " ".join(summary.split())[:200] or "(no summary)"
-        record = self._rt.journal.write(lambda c: self._intent(c, key))
-        crash_point("commit.started")
+    def commit(self, key: CallKey, summary: str, contribution: str, own: bool = True) -> Effect:
+        """Settle a COMMIT and return what the model is told.
+
+        `own` is whether the model asked for it: the loop's commits never conclude a merge.
+        """
+        record = self.landing.begin(key)
         if record.settled:
-            self.write_files()
-            made = msgspec.msgpack.decode(record.outcome or b"", type=Milestone)
-            return _shown(made)
-        earlier = self.recorded()
-        made = self._next(earlier, key, summary, contribution)
-        self.write_files([*earlier, made])
-        workspace = self._rt.workspace
+            self.files.write()
+            return self.landing.again(record)
+        workspace = self._scope.workspace
         head = workspace.head()
-        tree = workspace.full_tree(workspace.snapshot(durable=False))
-        message = self._message(made, record.id)
-        commit = workspace.write_commit(tree, [head.sha] if head.sha else [], message, int(self._rt.clock()))
-        crash_point("commit.objects")
-        ref = f"refs/heads/{head.branch}"
-        self._rt.journal.write(
-            lambda c: journal_calls.set_call(
-                c,
-                record.id,
-                state="done",
-                ok=1,
-                outcome=msgspec.msgpack.encode(made),
-                git_before=head.sha,
-                git_after=commit,
-                ref=ref,
-                ref_pending=1,
-                ended_at=self._rt.clock(),
-            )
+        merge = self._rt.journal.read(lambda c: branches.pending_merge(c, head.branch))
+        if merge is not None and own:
+            left = merging.unresolved(workspace, self.conflicts(merge))
+            if left:
+                return self.landing.settle(record, Effect(False, unresolved(merge.name, left)))
+        concluded = merge if own else None
+        made = self.record(record, head.branch, summary, contribution, concluded)
+        parents = [p for p in (head.sha, concluded.theirs if concluded else None) if p]
+        tree = self.full_tree(head.branch, parents, concluded.name if concluded else "")
+        return self.landing.land(
+            record,
+            f"refs/heads/{head.branch}",
+            tree,
+            parents,
+            f"{made.summary}\n\n{made.contribution}\n\n{self.landing.trailers(made.step, record.id)}",
+            Effect(True, shown(made), branch=head.branch if concluded else None),
+            lambda c: branches.end_merge(c, concluded.name, made.contribution, made.step) if concluded else None,
+            head.sha,
         )
-        crash_point("commit.done")
-        workspace.move_ref(ref, commit, head.sha)
-        crash_point("commit.ref_moved")
-        self._rt.journal.write(lambda c: journal_calls.set_call(c, record.id, ref_pending=0))
-        workspace.sync_index()
-        self._rt.tell("commit", summary=summary, sha=commit)
-        return _shown(made)
 
-    def commit_folds(self, seq: int) -> None:
-        """Commit where the branch stands for each block folded at step `seq`; a repeat finds them settled."""
-        for fold in self._rt.journal.read(lambda c: steps.folds_made_at(c, self._rollout, seq)):
-            if fold.level == 0:
-                key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
-                self.commit(key, f"Steps {fold.first}-{fold.last}", fold.summary)
+    def record(
+        self, record: CallRecord, branch: str, summary: str, contribution: str, merged: BranchRecord | None = None
+    ) -> MilestoneRecord:
+        """Return what a call records as a commit of `branch`, written once before anything of it is in git."""
+        found = self._rt.journal.read(lambda c: branches.read_commit(c, record.id))
+        if found is not None:
+            return found
+        summary = " ".join(summary.split())[:200] or "(no summary)"
+        last = self._rt.journal.read(lambda c: branches.last_commit(c, branch))
+        progress = self._progress(last, record) if last else _NOTHING
+        made: list[MilestoneRecord] = []
 
-    def recorded(self) -> list[Milestone]:
-        """Return all settled commits, oldest first."""
-        rows = self._rt.journal.read(lambda c: journal_calls.calls_of_kind(c, "commit"))
-        return [msgspec.msgpack.decode(r.outcome or b"", type=Milestone) for r in rows if r.settled]
-
-    def write_files(self, made: list[Milestone] | None = None) -> None:
-        """Bring `.GCC/branches/<b>` to what the journal says, appending where it only grew."""
-        made = self.recorded() if made is None else made
-        branch = self._rt.workspace.head().branch
-        purpose = self._rt.task.goal.strip().split("\n")[0]
-        gcc.write_branch_files(
-            self._rt.workspace.path,
-            branch,
-            purpose,
-            [
-                gcc.CommitRecord(
-                    seq=m.seq,
-                    id=f"C{m.seq}",
-                    summary=m.summary,
-                    purpose=purpose,
-                    previous_progress=m.progress,
-                    contribution=m.contribution,
-                    step=m.step,
-                    log_first=m.log_first,
-                    log_last=m.log_last,
+        def write(connection: Any) -> None:
+            if merged is not None:
+                branches.unite_logs(connection, branch, merged.name, self._rollout, record.step)
+            made.append(
+                MilestoneRecord(
+                    id=record.id,
+                    branch=branch,
+                    number=branches.next_commit(connection, branch),
+                    rollout=self._rollout,
+                    step=record.step,
+                    summary=summary,
+                    contribution=contribution.strip() or summary,
+                    progress=progress,
+                    log_first=(last.log_last if last else 0) + 1,
+                    log_last=branches.next_entry(connection, branch) - 1,
+                    origin=merged.name if merged is not None else "",
                 )
-                for m in made
-            ],
-            self._log,
-            {"branch": {"name": branch, "purpose": purpose, "commits": len(made)}},
-        )
+            )
+            branches.add_commit(connection, made[0])
 
-    def _log(self, after: int) -> list[gcc.LogRecord]:
-        """Return the log records of the done steps behind step `after`."""
-        rows = self._rt.journal.read(lambda c: steps.steps_between(c, self._rollout, after + 1, 1 << 60))
-        return [_log_record(row) for row in rows if row.state == "done"]
+        self.landing.returned(record, write)
+        return made[0]
 
-    def _intent(self, connection: Connection, key: CallKey) -> CallRecord:
-        epoch = self._rt.journal.epoch or 0
-        return journal_calls.find_or_start(connection, key, str(ULID()), epoch, self._rt.clock())
+    def full_tree(self, branch: str, parents: Sequence[str], merged: str = "") -> str:
+        """Return the tree of the working files and of all that is known about them, `.GCC` brought up to date first."""
+        workspace = self._scope.workspace
+        work = workspace.snapshot(durable=False)
+        self.files.write(branch, work)
+        return workspace.full_tree(work, branch, parents, merged)
 
-    def _next(self, earlier: list[Milestone], key: CallKey, summary: str, contribution: str) -> Milestone:
-        last = earlier[-1] if earlier else None
-        first = last.log_last + 1 if last else 1
-        return Milestone(
-            seq=len(earlier) + 1,
-            summary=summary,
-            contribution=contribution.strip() or summary,
-            progress=self._progress(last, key) if last else "Nothing yet.",
-            step=key.step,
-            log_first=min(first, max(1, key.step - 1)),
-            log_last=key.step - 1,
-        )
+    def commit_work(self, key: CallKey, summary: str, contribution: str) -> None:
+        """Commit what the working files have and the branch lacks, if there is anything, before the branch is left."""
+        head = self._scope.workspace.head()
+        if self.changed(head.sha):
+            self.commit(key, summary, contribution, own=False)
 
-    def _progress(self, last: Milestone, key: CallKey) -> str:
+    def changed(self, commit: str | None) -> bool:
+        """Say whether the working files differ from a commit's, what is derived from the journal aside."""
+        workspace = self._scope.workspace
+        now = workspace.snapshot(durable=False)
+        if commit is None:
+            return True
+        return any(not c.path.startswith(".GCC/branches/") for c in workspace.changes(commit, now))
+
+    def commit_folds(self, seq: int, folds: list[FoldRecord]) -> None:
+        """Commit where the branch stands for each block folded at step `seq`; a repeat finds it settled.
+
+        A block in which no file changed waits for the next one that does, or until the story has stood still for long.
+        """
+        head = self._scope.workspace.head()
+        if not folds or self._rt.journal.read(lambda c: branches.pending_merge(c, head.branch)) is not None:
+            return
+        for fold in folds:
+            last = self._rt.journal.read(lambda c: branches.last_commit(c, head.branch))
+            since = (last.step if last and last.rollout == self._rollout else 0) + 1
+            if fold.last - since < _QUIET and not self.changed(head.sha):
+                continue
+            key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
+            self.commit(key, f"Steps {since}-{fold.last}: {headline(fold.summary)}", fold.summary, own=False)
+
+    def folds_at(self, seq: int) -> list[FoldRecord]:
+        """Return the finest folds made at step `seq`."""
+        made = self._rt.journal.read(lambda c: steps.folds_made_at(c, self._rollout, seq))
+        return [fold for fold in made if fold.level == 0]
+
+    def conflicts(self, merge: BranchRecord) -> tuple[str, ...]:
+        """Return the paths in which a pending merge met conflicts."""
+        workspace = self._scope.workspace
+        return merging.merge_trees(workspace, workspace.head().sha or "", merge.theirs or "").conflicts
+
+    def _progress(self, last: MilestoneRecord, key: CallRecord) -> str:
         """Return the progress so far: the last one plus the last contribution, summed up once it grows too long."""
-        old = "" if last.progress == "Nothing yet." else last.progress + "\n"
+        old = "" if last.progress == _NOTHING else last.progress + "\n"
         text = f"{old}{last.contribution}"
         if count_tokens(text) <= PROGRESS_TOKENS:
             return text
@@ -164,33 +158,32 @@ class Milestones:
             max_tokens=PROGRESS_TOKENS * 2,
         )
         asked = Asked(
-            CallKey(key.rollout, key.step, "progress", key.args_hash, key.n),
+            CallKey(key.rollout, key.step, "progress", f"{key.kind}:{key.args_hash}", key.n),
             self._rt.task.models.fold,
             request,
         )
-        settled = self._broker.ask([asked])[0]
+        settled = self._scope.broker.ask([asked])[0]
         new = settled.text.strip()
         if not settled.ok or not new or count_tokens(new) >= count_tokens(text) or new.lower().startswith("error"):
             return cut(last.progress, PROGRESS_TOKENS)
         return cut(new, PROGRESS_TOKENS)
 
-    def _message(self, made: Milestone, txn: str) -> str:
-        spend = self._rt.journal.read(journal_calls.spend)
-        trailers = (
-            f"Rlm-Run: {self._rt.run}\nRlm-Step: {made.step}\nRlm-Txn: {txn}\n"
-            f"Rlm-Spend: {spend.calls} calls, {spend.tokens_in + spend.tokens_out} tokens, {spend.usd:.4f} USD"
-        )
-        return f"{made.summary}\n\n{made.contribution}\n\n{trailers}\n"
+
+def shown(made: MilestoneRecord) -> str:
+    """Return the line about a commit that the model sees."""
+    return f"committed C{made.number}: {made.summary}"
 
 
-def _shown(made: Milestone) -> str:
-    return f"committed C{made.seq}: {made.summary}"
+def headline(summary: str) -> str:
+    """Return the beginning of a fold's summary as a subject for `git log`."""
+    lines = [line.strip(" \t-*#>[]") for line in summary.splitlines()]
+    first = " ".join(next((line for line in lines if line), "(nothing to tell)").split())
+    return first if len(first) <= _HEADLINE else first[: _HEADLINE - 1].rstrip() + "…"
 
 
-def _log_record(row: StepRecord) -> gcc.LogRecord:
-    return gcc.LogRecord(
-        step=row.seq,
-        observation=row.observation or "",
-        thought=parse_thought(row.reply or ""),
-        action=row.cell or "",
+def unresolved(branch: str, left: list[str]) -> str:
+    """Say what keeps a merge from being concluded."""
+    return (
+        f"the merge of {branch} is not finished: conflict markers are left in {', '.join(left[:20])}. Resolve them, then "
+        f"COMMIT; or MERGE({branch!r}, abandon=True) puts the files back"
     )

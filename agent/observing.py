@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agent.folding import uncovered
 from agent.models.costmap import context_window
 from agent.places import short_text
 from agent.prompt import Material, Prompt, assemble
 from agent.prompts import prompt
 from agent.scope import Scope
-from state import runs, steps
+from agent.stuck import WINDOW, Signs, signs_in, told
+from state import branches, runs, steps
 from state.records import FoldRecord, StepRecord
 from workspaces import gcc
 
@@ -24,17 +27,22 @@ class Observing:
     def __init__(self, scope: Scope) -> None:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
         self._short = short_text(scope.context, scope.rollout.prompt)
+        self._count = getattr(self._rt.models.get(scope.spec), "count_tokens", None)
+        self._signs: tuple[int, Signs] | None = None
 
-    def prompt(self, seq: int, context: str, events: list[str]) -> Prompt:
-        """Assemble the prompt of step `seq`; `context` is a line about the material, `events` what happened since."""
+    def prompt(self, seq: int, context: str, events: list[str], said: Sequence[str] = ()) -> Prompt:
+        """Assemble the prompt of step `seq`; `context` is a line about the material, `events` and `said` what happened since."""
         keep = self._rt.task.fold.keep_steps
 
         def read(connection: Connection) -> tuple[list[FoldRecord], list[StepRecord]]:
             folds = steps.live_folds(connection, self._rollout.id)
-            first = max(folds[-1].last + 1 if folds else 1, seq - 3 * keep)
-            return folds, steps.steps_between(connection, self._rollout.id, first, seq - 1)
+            raw = uncovered(folds, seq - 1)
+            first = max(raw[0][0], seq - 3 * keep) if raw else seq
+            rows = steps.steps_between(connection, self._rollout.id, first, seq - 1)
+            return folds, [row for row in rows if any(a <= row.seq <= b for a, b in raw)]
 
         folds, shown = self._rt.journal.read(read)
+        last = shown[-1] if shown else self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq - 1))
         return assemble(
             Material(
                 system=self._scope.system or prompt(self._role()),
@@ -45,11 +53,26 @@ class Observing:
                 roadmap=self._roadmap(),
                 material=self._short,
                 tools=self._rt.tools.lines(self._rollout.depth),
-                environment=self._environment(shown[-1] if shown else None, seq, context),
+                environment=self._environment(last, seq, context),
                 events=events,
+                said=said,
+                nudge=told(self.signs(seq - 1)),
             ),
             self._rt.task.limits.prompt_tokens,
+            self._count,
         )
+
+    def signs(self, last: int) -> Signs:
+        """Say whether the rollout goes round in circles, from the journal's newest steps up to `last`."""
+        if self._signs is None or self._signs[0] != last:
+            self._signs = last, self._rt.journal.read(lambda c: self._look(c, last))
+        return self._signs[1]
+
+    def _look(self, connection: Connection, last: int) -> Signs:
+        rollout = self._rollout.id
+        first = max(1, last - WINDOW + 1, runs.last_stop(connection, rollout) + 1)
+        commits = branches.commit_steps(connection, rollout, first - 1) if self._scope.has_tree else []
+        return signs_in(steps.steps_between(connection, rollout, first, last), commits)
 
     def failures(self) -> tuple[int, int]:
         """Count the refused answers, and the newest steps that failed in a row, since the rollout last stopped."""
@@ -66,7 +89,7 @@ class Observing:
         return "root" if self._scope.has_tree else "ask" if self._rollout.depth == 0 else "child"
 
     def _roadmap(self) -> str:
-        return gcc.read_roadmap(self._rt.workspace.path) if self._scope.has_tree else ""
+        return gcc.read_roadmap(self._scope.workspace.path) if self._scope.has_tree else ""
 
     def _environment(self, last: StepRecord | None, seq: int, context: str) -> str:
         rows = json.loads(last.variables or "[]") if last else []
@@ -80,5 +103,5 @@ class Observing:
             "left: " + ", ".join(f"{v:g} {k}" for k, v in left.items() if v is not None),
         ]
         if self._scope.has_tree:
-            lines.insert(0, f"branch: {self._rt.workspace.head().branch}")
+            lines.insert(0, f"branch: {self._scope.workspace.head().branch}")
         return "\n".join(lines)

@@ -31,8 +31,10 @@ def launcher_for(scope: Scope, also: tuple[Path, ...] = ()) -> Launcher:
     """
     runtime = scope.runtime
     if scope.has_tree:
-        writable = runtime.workspace.path
+        writable = scope.workspace.path
         read_only = _derived(writable)
+        if scope.tree is not runtime.tree:
+            read_only.append(runtime.workspace.path / ".git")  # where a worktree's own folder points to
     else:
         writable = runtime.private / "scratch" / scope.rollout.id
         read_only = [runtime.tree.path] if runtime.tree is not None else []
@@ -50,7 +52,9 @@ def make_place(runtime: Runtime, shown: tuple[Path, ...]) -> Place:
     scratch.mkdir(exist_ok=True)
     if runtime.tree is not None:
         tree = runtime.tree.path
-        roots = [tree, scratch]
+        worktrees = runtime.private / "worktrees"
+        worktrees.mkdir(exist_ok=True)
+        roots = [tree, scratch, worktrees]
         spec = _sandbox(runtime, tree, (runtime.private,), (*_derived(tree), *shown))
     else:
         roots = [scratch]
@@ -83,7 +87,7 @@ def init_frame(scope: Scope) -> dict[str, Any]:
         "contexts": scope.frame.get("contexts", {}),
         "tools": [[tool.name, tool.description] for tool in tools.of_rollout(depth)],
         "values": {**tools.values(depth), **scope.frame.get("values", {})},
-        "remove": [] if scope.has_tree else ["COMMIT"],
+        "remove": [] if scope.has_tree else ["COMMIT", "BRANCH", "SWITCH", "MERGE", "ABANDON", "explore"],
     }
 
 

@@ -5,31 +5,41 @@ The decision is `state.recovery.plan_refs`; this file only gathers the facts and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ulid import ULID
 
-from agent.runtime import Runtime
+from agent.rewind import finish
+from agent.runtime import silent
 from state import calls as journal_calls
 from state import runs, steps
+from state.journal import Journal
 from state.recovery import RefMove, plan_refs
+from workspaces.workspace import Workspace
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+_STEPS = "refs/rlm-agent/steps/"
 
-def recover_refs(runtime: Runtime) -> int:
+
+def recover_refs(
+    journal: Journal, workspace: Workspace, clock: Callable[[], float], tell: Callable[..., None] = silent
+) -> int:
     """Settle all pending refs and return how many were moved.
 
     A ref that someone else moved elsewhere meanwhile is left alone: our commit is kept under refs/rlm-agent/rescue
     and an event names it.
     """
-    return _settle_pending(runtime) + _bring_back_steps(runtime)
+    root = journal.read(runs.root_rollout)
+    if root is not None:
+        finish(journal, workspace, root, clock())
+    return _settle_pending(journal, workspace, clock) + _bring_back_steps(journal, workspace, clock, tell)
 
 
-def _settle_pending(runtime: Runtime) -> int:
-    workspace = runtime.workspace
-    pending = runtime.journal.read(_pending)
+def _settle_pending(journal: Journal, workspace: Workspace, clock: Callable[[], float]) -> int:
+    pending = journal.read(_pending)
     if not pending:
         return 0
     refs = {move.ref: workspace.read_ref(move.ref) for move in pending}
@@ -41,7 +51,7 @@ def _settle_pending(runtime: Runtime) -> int:
 
     def settle(connection: Connection) -> None:
         for move in plan.conflicts:
-            runs.add_event(connection, runtime.clock(), "ref_conflict", ref=move.ref, commit=move.new)
+            runs.add_event(connection, clock(), "ref_conflict", ref=move.ref, commit=move.new)
         for move in pending:
             kind, _, owner = move.owner.partition(":")
             if kind == "call":
@@ -50,46 +60,45 @@ def _settle_pending(runtime: Runtime) -> int:
                 rollout, _, seq = owner.partition("/")
                 steps.set_step(connection, rollout, int(seq), ref_pending=0)
 
-    runtime.journal.write(settle)
+    journal.write(settle)
     if any(move.ref.startswith("refs/heads/") for move in plan.move):
         workspace.sync_index()
     return len(plan.move)
 
 
-def _bring_back_steps(runtime: Runtime) -> int:
+def _bring_back_steps(
+    journal: Journal, workspace: Workspace, clock: Callable[[], float], tell: Callable[..., None]
+) -> int:
     """Move each steps ref to the journal's newest checkpoint, where the journal is the older one.
 
     That happens when the end of the journal is lost (a torn or deleted WAL); what the ref had is kept as a rescue.
     """
     moved = 0
-    for rollout, commit in runtime.journal.read(_checkpoints):
-        ref = f"refs/rlm-agent/steps/{rollout}"
-        at = runtime.workspace.read_ref(ref)
-        if at is None or at == commit:
+    for ref, at in workspace.refs(_STEPS).items():
+        rollout = ref.removeprefix(_STEPS)
+        commit = journal.read(lambda c, r=rollout: _checkpoint(c, r))  # type: ignore[misc]
+        if at == commit:
             continue
         rescue = f"refs/rlm-agent/rescue/{ULID()}"
-        runtime.workspace.move_ref(rescue, at, None)
+        workspace.move_ref(rescue, at, None)
         if commit is None:
-            runtime.workspace.drop_ref(ref, at)
+            workspace.drop_ref(ref, at)
         else:
-            runtime.workspace.move_ref(ref, commit, at)
-        runtime.journal.write(
-            lambda c, r=ref, k=rescue: runs.add_event(c, runtime.clock(), "ref_conflict", ref=r, rescue=k)  # type: ignore[misc]
+            workspace.move_ref(ref, commit, at)
+        journal.write(
+            lambda c, r=ref, k=rescue: runs.add_event(c, clock(), "ref_conflict", ref=r, rescue=k)  # type: ignore[misc]
         )
         moved += 1
-        runtime.tell("journal_behind", rescue=rescue)
+        tell("journal_behind", rescue=rescue)
     return moved
 
 
-def _checkpoints(connection: Connection) -> list[tuple[str, str | None]]:
-    """Return (rollout, commit of its newest done step or None) of all rollouts."""
-    found = []
-    for rollout in runs.all_rollouts(connection):
-        step = steps.last_step(connection, rollout.id)
-        if step is not None and step.state != "done":
-            step = steps.read_step(connection, rollout.id, step.seq - 1)
-        found.append((rollout.id, step.commit if step is not None else None))
-    return found
+def _checkpoint(connection: Connection, rollout: str) -> str | None:
+    """Return the commit of a rollout's newest done step."""
+    step = steps.last_step(connection, rollout)
+    if step is not None and step.state != "done":
+        step = steps.read_step(connection, rollout, step.seq - 1)
+    return step.commit if step is not None else None
 
 
 def _pending(connection: Connection) -> list[RefMove]:

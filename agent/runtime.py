@@ -47,6 +47,10 @@ class Runtime:
     #: set when the run should stop after the step; `now` when it should not wait for it
     stop: threading.Event = field(default_factory=threading.Event)
     now: threading.Event = field(default_factory=threading.Event)
+    #: where the run itself last left or saw each branch
+    heads: dict[str, str | None] = field(default_factory=dict)
+    #: held while worktrees are made or taken away: git's own record of them is shared
+    worktrees: threading.Lock = field(default_factory=threading.Lock)
     #: REPLs of ended rollouts that are being taken apart
     leaving: set[Future[None]] = field(default_factory=set)
 

@@ -21,9 +21,11 @@ CRASH_POINTS = (
     "tool.started",
     "tool.returned",
     "commit.started",
+    "commit.returned",
     "commit.objects",
     "commit.done",
     "commit.ref_moved",
+    "commit.applied",
     "cell.finished",
     "checkpoint.blobs",
     "checkpoint.objects",
@@ -34,6 +36,17 @@ CRASH_POINTS = (
     "run.outcome",
 )
 
+#: Boundaries that only some runs have: those of branch calls, of a person's words, of going back.
+STEERED_POINTS = (
+    "commit.settled",
+    "question.answered",
+    "said.delivered",
+    "fork.copied",
+    "rewind.kept",
+    "rewind.written",
+    "rewind.moved",
+)
+
 _visits: dict[str, int] = {}
 
 
@@ -42,7 +55,7 @@ def crash_point(name: str) -> None:
     wanted = os.environ.get("RLM_AGENT_CRASH")
     if not wanted:
         return
-    if name not in CRASH_POINTS:
+    if name not in CRASH_POINTS and name not in STEERED_POINTS:
         raise ValueError(f"unknown crash point {name!r}")
     point, _, count = wanted.partition(":")
     if point != name:

@@ -5,8 +5,9 @@ Every problem found is one line that names the thing; an empty list means that b
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from state import calls as journal_calls
 from state import runs, steps
@@ -38,30 +39,33 @@ def problems_in(path: Path) -> list[str]:
 
 
 def _commits(connection: Connection, workspace: Workspace) -> list[str]:
-    """Check that each settled COMMIT is in its branch's history, and that each Rlm-Txn there is in the journal once."""
+    """Check that each call that moved a branch is in its history, and that each Rlm-Txn there is in the journal, and once.
+
+    What a person rewrote is in the history that was kept of before.
+    """
     problems: list[str] = []
-    settled = {c.id: c for c in journal_calls.calls_of_kind(connection, "commit") if c.settled}
-    by_branch: dict[str, list[Any]] = {}
-    for call in settled.values():
-        by_branch.setdefault((call.ref or "").removeprefix("refs/heads/"), []).append(call)
-    for branch, calls in by_branch.items():
-        entries = workspace.log(branch, None)
+    landings = {landing.id: landing for landing in journal_calls.landings(connection)}
+    histories: dict[str, set[str]] = {}
+    for branch in workspace.branches():
         seen: dict[str, str] = {}
-        for entry in entries:
+        for entry in workspace.log(branch, None):
+            histories.setdefault(branch, set()).add(entry.sha)
             txn = entry.trailers.get("Rlm-Txn")
-            if txn is None:
-                continue
             if txn in seen:
                 problems.append(f"commit {entry.sha[:12]}: transaction {txn} is in history twice ({seen[txn][:12]})")
-            if txn not in settled:
+            if txn is not None and txn not in landings:
                 problems.append(f"commit {entry.sha[:12]}: transaction {txn} is not in the journal")
-            seen[txn] = entry.sha
-        pending = {c.id for c in calls if c.ref_pending}
-        for call in calls:
-            if call.id not in seen and call.id not in pending:
-                problems.append(f"call {call.id}: its commit {(call.git_after or '')[:12]} is not on branch {branch}")
-            elif call.id in seen and seen[call.id] != call.git_after:
-                problems.append(f"call {call.id}: the journal says {call.git_after}, git has {seen[call.id]}")
+            elif txn is not None and landings[txn].git_after != entry.sha:
+                problems.append(f"call {txn}: the journal says {landings[txn].git_after}, git has {entry.sha}")
+            if txn is not None:
+                seen[txn] = entry.sha
+    kept = [json.loads(event.body)["rescue"] for event in runs.events(connection, "history_rewritten")]
+    for landing in landings.values():
+        branch, commit = (landing.ref or "").removeprefix("refs/heads/"), landing.git_after or ""
+        if landing.ref_pending or landing.archived or commit in histories.get(branch, ()):
+            continue
+        if not any(workspace.is_ancestor(commit, rescue) for ref in kept if (rescue := workspace.read_ref(ref))):
+            problems.append(f"call {landing.id}: its commit {commit[:12]} is not on branch {branch}")
     return problems
 
 
@@ -72,7 +76,7 @@ def _checkpoints(connection: Connection, workspace: Workspace) -> list[str]:
         last = steps.last_step(connection, rollout.id)
         while last is not None and last.state != "done" and last.seq > 0:
             last = steps.read_step(connection, rollout.id, last.seq - 1)
-        if last is None or last.commit is None:
+        if last is None or last.commit is None or rollout.outcome == "rewound":
             continue
         at = workspace.read_ref(f"refs/rlm-agent/steps/{rollout.id}")
         good: set[str | None] = {last.commit}
@@ -90,7 +94,8 @@ def _order(connection: Connection) -> list[str]:
     run = runs.read_run(connection)
     for rollout in runs.all_rollouts(connection):
         rows = steps.states(connection, rollout.id)
-        if [seq for seq, _ in rows] != list(range(len(rows))):
+        first = rows[0][0] if rows and rollout.outcome == "rewound" else 0
+        if [seq for seq, _ in rows] != list(range(first, first + len(rows))):
             problems.append(f"rollout {rollout.id}: its steps have gaps")
         open_steps = [seq for seq, state in rows[:-1] if state != "done"]
         problems += [f"rollout {rollout.id}: step {seq} is not done but a later one began" for seq in open_steps]

@@ -50,8 +50,13 @@ def all_branches(connection: Connection) -> list[BranchRecord]:
 
 
 def set_branch(connection: Connection, name: str, **fields: Any) -> None:
-    """Change fields of a branch: state, summary, merging, theirs."""
+    """Change fields of a branch: state, summary, ended_step, merging, theirs."""
     connection.execute(update(schema.branch).where(_B.name == name, _B.state != "rewound").values(**fields))
+
+
+def end_merge(connection: Connection, name: str, summary: str, step: int) -> None:
+    """Write that a branch was merged, at a step and with what it had reached."""
+    set_branch(connection, name, state="merged", summary=summary, ended_step=step, merging=None, theirs=None)
 
 
 def pending_merge(connection: Connection, into: str) -> BranchRecord | None:

@@ -168,6 +168,23 @@ def pending_refs(connection: Connection) -> list[CallRecord]:
     return many(connection, query, CallRecord)
 
 
+def landings(connection: Connection) -> list[Any]:
+    """Return every call that made a commit: id, ref, git_after, ref_pending, and whether a rewind undid it (`archived`)."""
+    undone = select(schema.rollout.c.id).where(schema.rollout.c.outcome == "rewound")
+    tree = undone.cte("undone", recursive=True)
+    tree = tree.union_all(select(schema.rollout.c.id).join(tree, schema.rollout.c.parent == tree.c.id))
+    archived = _CALL.rollout.in_(select(tree.c.id)).label("archived")
+    query = select(_CALL.id, _CALL.ref, _CALL.git_after, _CALL.ref_pending, archived)
+    return list(connection.execute(query.where(_CALL.git_after.is_not(None)).order_by(_CALL.id)))
+
+
+def last_landing(connection: Connection, ref: str) -> tuple[str, float] | None:
+    """Return (commit, when) of the newest call that moved a ref, or None when none did."""
+    query = select(_CALL.git_after, _CALL.ended_at).where(_CALL.ref == ref, _CALL.git_after.is_not(None))
+    row = connection.execute(query.order_by(_CALL.id.desc()).limit(1)).first()
+    return (str(row[0]), float(row[1] or 0.0)) if row is not None else None
+
+
 def in_flight(connection: Connection) -> int:
     """Count the calls that began and are not settled."""
     return int(connection.execute(select(func.count()).where(_CALL.state != literal_column("'done'"))).scalar_one())

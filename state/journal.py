@@ -208,3 +208,15 @@ def _translate(error: BaseException, path: Path) -> BaseException:
         damaged = any(word in str(error.orig) for word in ("not a database", "malformed"))
         return JournalError(f"{path}: {error.orig}", _DAMAGED if damaged else _DISK)
     return error
+
+
+def copy_journal(source: Path, target: Path) -> None:
+    """Write a copy of a journal as it is at this moment, also while a daemon writes it; `target` must not exist."""
+    engine = open_reader(source)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("COMMIT")  # a copy is made outside of transactions
+            connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
+            connection.exec_driver_sql("BEGIN")
+    finally:
+        engine.dispose()

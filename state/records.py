@@ -134,8 +134,8 @@ class FoldRecord(msgspec.Struct, frozen=True):
 class BranchRecord(msgspec.Struct, frozen=True):
     """A branch and what became of it: `state` is open, merged, abandoned, or rewound (undone with the step that made it).
 
-    `base` is the commit it began at, `origin` the branch that was. While its merge waits for conflicts to be resolved, `merging`
-    names the branch that it goes into and `theirs` the commit that does.
+    `base` is the commit it began at, `origin` the branch that was, `ended_step` the step that merged or abandoned it. While its
+    merge waits for conflicts to be resolved, `merging` names the branch that it goes into and `theirs` the commit that does.
     """
 
     id: str
@@ -148,6 +148,7 @@ class BranchRecord(msgspec.Struct, frozen=True):
     state: str
     created_at: float
     summary: str | None = None
+    ended_step: int | None = None
     merging: str | None = None
     theirs: str | None = None
 

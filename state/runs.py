@@ -80,6 +80,16 @@ def all_rollouts(connection: Connection) -> list[RolloutRecord]:
     return many(connection, select(schema.rollout).order_by(schema.rollout.c.id), RolloutRecord)
 
 
+def living_branches(connection: Connection) -> list[str]:
+    """Return the branches that children work on which have not ended, nor what they hang from."""
+    rows = {row.id: row for row in all_rollouts(connection)}
+
+    def lives(row: RolloutRecord | None) -> bool:
+        return row is None or (row.outcome is None and lives(rows.get(row.parent or "")))
+
+    return [row.branch for row in rows.values() if row.branch is not None and lives(row)]
+
+
 def end_rollout(connection: Connection, rollout: str, outcome: str | None, reason: str, answer: str | None) -> None:
     """Write a rollout's outcome; `outcome` None opens it again."""
     connection.execute(
@@ -122,6 +132,13 @@ def last_events(connection: Connection, kinds: Sequence[str], rollout: str, limi
     c = schema.event.c
     query = select(schema.event).where(c.kind.in_(kinds), c.rollout == rollout)
     return many(connection, query.order_by(c.seq.desc()).limit(limit), EventRecord)
+
+
+def events_since(connection: Connection, kinds: Sequence[str], rollout: str, first: int) -> list[EventRecord]:
+    """Return the events of these kinds at step `first` and later ones, oldest first."""
+    c = schema.event.c
+    query = select(schema.event).where(c.kind.in_(kinds), c.rollout == rollout, c.step >= first)
+    return many(connection, query.order_by(c.seq), EventRecord)
 
 
 def count_steps(connection: Connection, kind: str, rollout: str, after: int) -> int:

@@ -23,6 +23,7 @@ from sqlalchemy import (
     text,
 )
 
+from state import search
 from state.errors import JournalError
 
 VERSION = 3
@@ -159,6 +160,7 @@ branch = Table(
     Column("step", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("summary", Text),
+    Column("ended_step", Integer),
     Column("merging", Text),
     Column("theirs", Text),
     Column("created_at", Float, nullable=False),
@@ -217,6 +219,7 @@ Index("event_by_kind", event.c.kind, event.c.rollout, event.c.step)
 Index("step_pending", step.c.rollout, sqlite_where=step.c.ref_pending == 1)
 Index("step_stored", step.c.rollout, step.c.seq, sqlite_where=step.c.namespace.is_not(None))
 Index("call_pending", call.c.id, sqlite_where=call.c.ref_pending == 1)
+Index("call_by_ref", call.c.ref, call.c.id, sqlite_where=call.c.ref.is_not(None))
 Index("call_open", call.c.id, sqlite_where=call.c.state != "done")
 
 
@@ -237,6 +240,7 @@ def migrate(connection: Connection, path: str) -> None:
         for statement in _STEPS[version]:
             connection.execute(text(statement))
     metadata.create_all(connection, checkfirst=True)
+    search.create(connection)
     if found in (1, 2):
         _fill_branches(connection)
     connection.execute(text(f"PRAGMA user_version={VERSION}"))
@@ -258,6 +262,7 @@ _STEPS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX IF NOT EXISTS step_pending ON step (rollout) WHERE ref_pending = 1",
         "CREATE INDEX IF NOT EXISTS step_stored ON step (rollout, seq) WHERE namespace IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS call_pending ON call (id) WHERE ref_pending = 1",
+        "CREATE INDEX IF NOT EXISTS call_by_ref ON call (ref, id) WHERE ref IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS call_open ON call (id) WHERE state != 'done'",
     ),
 }

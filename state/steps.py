@@ -92,6 +92,15 @@ def seconds_worked(connection: Connection, rollout: str) -> float:
     return float(connection.execute(select(took).where(table.c.rollout == rollout)).scalar() or 0.0)
 
 
+def kept_near(connection: Connection, rollout: str, seq: int) -> list[int]:
+    """Return the nearest steps before and after this one that still have a checkpoint."""
+    c = schema.step.c
+    kept = and_(c.rollout == rollout, c.tree.is_not(None), c.state == "done")
+    before = connection.execute(select(func.max(c.seq)).where(kept, c.seq < seq)).scalar()
+    after = connection.execute(select(func.min(c.seq)).where(kept, c.seq > seq)).scalar()
+    return [int(found) for found in (before, after) if found is not None]
+
+
 def states(connection: Connection, rollout: str) -> list[tuple[int, str]]:
     """Return (seq, state) of all steps in order."""
     table = schema.step

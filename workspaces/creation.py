@@ -139,3 +139,16 @@ def _write_roadmap(path: Path, goal: str) -> None:
     purpose = goal.strip().split("\n")[0]
     metadata = {"branch": {"name": "main", "purpose": purpose, "commits": 0}}
     gcc.write_branch_files(path, "main", purpose, [], [], metadata)
+
+
+def copy_repository(source: Path, target: Path) -> None:
+    """Make a repository in `target` with all commits and refs of the one in `source`, which is only read."""
+    run_git_init(target)
+    kinds = ("heads", "tags", "remotes", "rlm-agent")
+    specs = [f"+refs/{kind}/*:refs/{kind}/*" for kind in kinds]
+    with tempfile.NamedTemporaryFile("w", suffix=".gitconfig") as config:
+        config.write("[safe]\n\tdirectory = *\n")
+        config.flush()
+        pack = f"GIT_CONFIG_GLOBAL={config.name} git-upload-pack"
+        quiet = ("-q", "--no-auto-gc", "--update-head-ok", f"--upload-pack={pack}")
+        run_git(target, "fetch", *quiet, "--", str(source), *specs)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+_numbers = itertools.count(1)  # worktrees share a scratch folder
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,7 +24,6 @@ class Placing:
     def __init__(self, root: Path, scratch: Path, aside: Path) -> None:
         self._scratch, self._aside = scratch, aside
         self._root = os.open(root, _FOLDER)
-        self._count = 0
 
     def close(self) -> None:
         """Let go of the root folder."""
@@ -57,8 +58,7 @@ class Placing:
     def write(self, path: bytes, content: bytes, executable: bool, link: bool, last_look: Callable[[], None]) -> None:
         """Put a file or a link at a path, over whatever file is there; `last_look` may raise just before it happens."""
         self._scratch.mkdir(parents=True, exist_ok=True)
-        self._count += 1
-        temporary = os.path.join(self._scratch, f"{os.getpid()}-{self._count}")
+        temporary = os.path.join(self._scratch, f"{os.getpid()}-{next(_numbers)}")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         if link:

@@ -15,7 +15,7 @@ from workspaces.command import run_git
 from workspaces.ledger import segments, split_entries
 from workspaces.objects import TREE
 from workspaces.shared import read_text
-from workspaces.store import GitStore
+from workspaces.store import GitStore, git_folders
 
 MAIN = ".GCC/main.md"
 BRANCHES = ".GCC/branches"
@@ -160,8 +160,9 @@ def _branches(ws_path: Path) -> list[tuple[str, str]]:
 
 
 def _current(ws_path: Path) -> str:
-    text = (ws_path / ".git" / "HEAD").read_text().strip()
-    return text.removeprefix("ref: refs/heads/")
+    """Return the branch that is checked out, in a worktree too; empty when there is none."""
+    text = (git_folders(ws_path)[0] / "HEAD").read_text().strip()
+    return text.removeprefix("ref: refs/heads/") if text.startswith("ref: refs/heads/") else ""
 
 
 def _title(entry: str) -> str:

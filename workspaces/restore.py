@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,16 +42,16 @@ class _ChangedMeanwhile(Exception):
 class Restorer:
     """Restores the work tree of one scanner."""
 
-    def __init__(self, root: Path, store: GitStore, scanner: TreeScanner, max_bytes: int) -> None:
-        self._root, self._store, self._scanner, self._max_bytes = root, store, scanner, max_bytes
+    def __init__(self, root: Path, private: Path, store: GitStore, scanner: TreeScanner, max_bytes: int) -> None:
+        self._root, self._private = root, private
+        self._store, self._scanner, self._max_bytes = store, scanner, max_bytes
 
-    def restore(self, tree: str, rescue_id: str) -> Restored:
-        """Make the working files equal to `tree`, saving them first when they differ.
+    def restore(self, tree: str, rescue_id: str, saved: Collection[str] = ()) -> Restored:
+        """Make the working files equal to `tree`, saving them first when they differ, unless they are one of the trees `saved`.
 
         Raises WorkspaceError when they keep changing meanwhile.
         """
-        private = self._root / ".rlm-agent"
-        placing = Placing(self._root, private / "tmp", private / "rescue" / rescue_id)
+        placing = Placing(self._root, self._private / "tmp", self._private / "rescue" / rescue_id)
         changed: dict[str, None] = {}
         rescue = None
         try:
@@ -61,7 +62,7 @@ class Restorer:
                 if not items:
                     self._store.barrier()
                     return Restored(tuple(changed), rescue)
-                rescue = self._save(found, items, placing, rescue_id) or rescue
+                rescue = self._save(found, items, placing, rescue_id, found in saved) or rescue
                 try:
                     self._apply(items, placing, changed, _empty_folders(differing))
                 except _ChangedMeanwhile:
@@ -93,7 +94,9 @@ class Restorer:
             return self._entry(path, found, placing) != new
         return True
 
-    def _save(self, found: str, items: list[Difference], placing: Placing, rescue_id: str) -> str | None:
+    def _save(
+        self, found: str, items: list[Difference], placing: Placing, rescue_id: str, is_saved: bool
+    ) -> str | None:
         """Commit the working files, and the left-out ones that are to be overwritten, to the rescue ref."""
         extra: dict[bytes, Entry] = {}
         for path, old, new in items:
@@ -102,7 +105,7 @@ class Restorer:
                 if stat.S_ISREG(there.st_mode) or stat.S_ISLNK(there.st_mode):
                     extra[path] = self._entry(path, there, placing)
         tree = self._with(found, extra) if extra else found
-        if tree == EMPTY_TREE:
+        if tree == EMPTY_TREE or (is_saved and not extra):
             return None
         ref = f"refs/rlm-agent/rescue/{rescue_id}"
         earlier, head = self._store.read_ref(ref), self._store.read_ref("HEAD")

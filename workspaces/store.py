@@ -43,7 +43,7 @@ class GitStore:
 
     def __init__(self, repo_path: Path, boundary: Boundary = _no_boundary) -> None:
         self.path = repo_path
-        self.git_dir, self.common_dir = _git_folders(repo_path)
+        self.git_dir, self.common_dir = git_folders(repo_path)
         self._boundary = boundary
         self._reader = ObjectReader(repo_path, self.git_dir)
         self._objects = LooseObjects(self.common_dir / "objects", self._reader)
@@ -133,6 +133,17 @@ class GitStore:
             ref = text[5:].strip()
         raise WorkspaceError(f"{self.path}: the ref {ref} points at itself", "look at the files in .git/refs", "ref")
 
+    def list_refs(self, prefix: str) -> dict[str, str]:
+        """Return all refs below a prefix such as `refs/heads/`, in order, each with its sha."""
+        found = {name: sha for name, sha in self._packed_refs().items() if name.startswith(prefix)}
+        top = self.common_dir / prefix
+        for folder, _, names in os.walk(top):
+            for name in names:
+                ref = f"{prefix}{os.path.relpath(os.path.join(folder, name), top)}"
+                if not name.endswith(".lock") and (sha := self.read_ref(ref)) is not None:
+                    found[ref] = sha
+        return dict(sorted(found.items()))
+
     def move_ref(self, ref: str, new: str, old: str | None) -> None:
         """Move a ref from `old` (None: it must not exist) to `new`, durably; nothing happens when it is there already.
 
@@ -217,8 +228,11 @@ class GitStore:
         return self._packed[1]
 
 
-def _git_folders(repo_path: Path) -> tuple[Path, Path]:
-    """Return the git folder of a work tree and the one it shares with its sisters."""
+def git_folders(repo_path: Path) -> tuple[Path, Path]:
+    """Return the git folder of a work tree and the one it shares with its sisters.
+
+    Raises NotAWorkspace when there is none.
+    """
     git_dir = repo_path / ".git"
     if git_dir.is_file():
         text = git_dir.read_text().strip()

@@ -9,18 +9,19 @@ files, after saving them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from workspaces import locks
+from workspaces.branches import HEADS, branches_tree, check_new_branch, note_merge, place, with_branches, work_tree
 from workspaces.changes import Change, changes
 from workspaces.checkpoint import MAX_FILE_BYTES, Scope, Skipped, TreeScanner
 from workspaces.command import run_git
 from workspaces.errors import NotAWorkspace, WorkspaceError, disk_errors
 from workspaces.history import CommitEntry, History
-from workspaces.objects import TREE, Entry
+from workspaces.objects import EMPTY_TREE, TREE, Entry
 from workspaces.restore import Restored, Restorer
 from workspaces.rules import IgnoreRules, Tracked
 from workspaces.store import Boundary, GitStore, _no_boundary
@@ -50,8 +51,16 @@ class Head:
 class Workspace:
     """One opened workspace; used by one thread at a time."""
 
-    def __init__(self, path: Path, boundary: Boundary = _no_boundary, max_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        boundary: Boundary = _no_boundary,
+        max_bytes: int = MAX_FILE_BYTES,
+        private: Path | None = None,
+    ) -> None:
         self.path = path
+        #: where what has to be put aside goes; never committed
+        self.private = private or path / ".rlm-agent"
         self._boundary = boundary
         self._store = GitStore(path, boundary)
         git_dir = self._store.git_dir
@@ -59,7 +68,7 @@ class Workspace:
         scope = Scope(self._rules, Tracked(path, git_dir), max_bytes=max_bytes)
         self._scanner = TreeScanner(path, self._store, scope)
         self._gcc = TreeScanner(path / ".GCC", self._store, Scope(left_out=frozenset(), max_bytes=max_bytes))
-        self._restorer = Restorer(path, self._store, self._scanner, max_bytes)
+        self._restorer = Restorer(path, self.private, self._store, self._scanner, max_bytes)
         self._history = History(path, git_dir)
 
     @staticmethod
@@ -108,6 +117,14 @@ class Workspace:
         with disk_errors(path):
             return Workspace(path, boundary, max_bytes)
 
+    @staticmethod
+    def adopt(path: Path) -> Workspace:
+        """Open a copied workspace, from now on a whole one."""
+        with disk_errors(path):
+            (path / ".rlm-agent" / _FORMAT_FILE).write_text(f"{FORMAT}\n")
+            locks.sync_all(path / ".git")
+        return Workspace.open(path)
+
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """What the last snapshot left out, and why."""
@@ -129,13 +146,20 @@ class Workspace:
                 self._store.barrier()
             return tree
 
-    def full_tree(self, snapshot_tree: str) -> str:
-        """Return the sha of a snapshot's tree with all of `.GCC` as it is on disk, durably written."""
+    def full_tree(self, snapshot_tree: str, branch: str = "", parents: Sequence[str] = (), merged: str = "") -> str:
+        """Return the sha of a snapshot's tree with `.GCC` as it is on disk, durably written.
+
+        With a `branch`, the files of the other branches are those of the commits `parents`; see `branches.with_branches`.
+        """
         with self._writing():
             entries = self._store.read_tree(snapshot_tree)
             entries.pop(b".GCC", None)
             if (self.path / ".GCC").is_dir() and not (self.path / ".GCC").is_symlink():
-                entries[b".GCC"] = Entry(TREE, self._gcc.scan())
+                known = self._gcc.scan()
+                if branch:
+                    inside = with_branches(self._store, self._store.read_tree(known), branch, parents, merged)
+                    known = self._store.write_tree(inside)
+                entries[b".GCC"] = Entry(TREE, known)
             tree = self._store.write_tree(entries)
             self._store.barrier()
             return tree
@@ -161,6 +185,49 @@ class Workspace:
             run_git(self.path, "update-ref", "-d", ref, old, git_dir=self._store.git_dir)
             locks.sync_path(self._store.common_dir)
 
+    def refs(self, prefix: str) -> dict[str, str]:
+        """Return the refs whose names begin with a prefix that ends in a slash, each with its sha."""
+        return self._store.list_refs(prefix)
+
+    def branches(self) -> dict[str, str]:
+        """Return the branches, each with its commit."""
+        return {ref.removeprefix(HEADS): sha for ref, sha in self.refs(HEADS).items()}
+
+    def check_new_branch(self, name: str) -> None:
+        """Raise WorkspaceError, saying why, when no branch of this name can be made."""
+        check_new_branch(name, self.branches())
+
+    def work_tree(self, commit: str) -> str:
+        """Return the tree of a commit's working files, as a snapshot of them would be."""
+        with self._writing():
+            tree = work_tree(self._store, commit)
+            self._store.barrier()
+            return tree
+
+    def listing(self, tree: str) -> list[tuple[str, int | None]]:
+        """Return the names in a tree's top folder, folders with how many names they hold."""
+        entries = sorted(self._store.read_tree(tree).items())
+        return [(os.fsdecode(n), len(self._store.read_tree(e.sha)) if e.mode == TREE else None) for n, e in entries]
+
+    def place_branch_files(self, commit: str) -> None:
+        """Make `.GCC/branches` on disk what it is in a commit."""
+        with self._writing():
+            known = self._store.read_tree(self._gcc.scan()) if (self.path / ".GCC").is_dir() else {}
+            self._store.barrier()
+            found = known.get(b"branches")
+            wanted = branches_tree(self._store, commit)
+            place(self._store, self.path, self.private, found.sha if found is not None else EMPTY_TREE, wanted)
+
+    def note_merge(self, theirs: str | None) -> None:
+        """Let plain git know that a merge of this commit waits, or that none does."""
+        with disk_errors(self.path):
+            note_merge(self._store.git_dir, theirs)
+
+    def merge_base(self, a: str, b: str) -> str | None:
+        """Return the best common ancestor of two commits, or None."""
+        said = run_git(self.path, "merge-base", a, b, git_dir=self._store.git_dir, check=False).decode().strip()
+        return said if len(said) == 40 else None
+
     def read_ref(self, ref: str) -> str | None:
         """Return the sha a ref points at, or None."""
         return self._store.read_ref(ref)
@@ -179,12 +246,17 @@ class Workspace:
 
         Raises WorkspaceError when a person has checked out a commit and no branch.
         """
-        text = (self._store.git_dir / "HEAD").read_text().strip()
-        if not text.startswith("ref: refs/heads/"):
+        branch = self.read_head()
+        if branch is None:
+            at = (self._store.git_dir / "HEAD").read_text().strip()
             hint = "check out a branch again: `git switch main`"
-            raise WorkspaceError(f"{self.path}: no branch is checked out (HEAD is {text[:12]})", hint, "detached")
-        branch = text.removeprefix("ref: refs/heads/")
-        return Head(branch, self._store.read_ref(f"refs/heads/{branch}"))
+            raise WorkspaceError(f"{self.path}: no branch is checked out (HEAD is {at[:12]})", hint, "detached")
+        return Head(branch, self._store.read_ref(f"{HEADS}{branch}"))
+
+    def read_head(self) -> str | None:
+        """Return the branch that is checked out, or None when there is none."""
+        text = (self._store.git_dir / "HEAD").read_text().strip()
+        return text.removeprefix(f"ref: {HEADS}") if text.startswith(f"ref: {HEADS}") else None
 
     def switch_head(self, branch: str) -> None:
         """Make a branch the checked-out one, durably; the working files are the caller's (`restore`)."""
@@ -194,10 +266,13 @@ class Workspace:
             locks.sync_path(self._store.git_dir)
         self._boundary("head.switched")
 
-    def restore(self, tree: str, rescue_id: str) -> Restored:
-        """Make the working files equal to a tree; when they differ, they are first saved to `refs/rlm-agent/rescue/<id>`."""
+    def restore(self, tree: str, rescue_id: str, saved: Collection[str] = ()) -> Restored:
+        """Make the working files equal to a tree; when they differ, they are first saved to `refs/rlm-agent/rescue/<id>`.
+
+        Not so what is one of the trees `saved`, which are in a commit.
+        """
         with self._writing():
-            return self._restorer.restore(tree, rescue_id)
+            return self._restorer.restore(tree, rescue_id, saved)
 
     def changes(self, tree_a: str, tree_b: str) -> tuple[Change, ...]:
         """Return what differs between two trees or commits, in path order."""

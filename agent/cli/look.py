@@ -74,11 +74,14 @@ def show(
     rows = _steps(path, step - 1, step)
     if not rows:
         raise UsageError(f"{path}: there is no step {step}", "rlm-agent log --steps lists them")
-    row = rows[0] | {"sub_calls": _calls(path, step)}
+    row = rows[0] | {"sub_calls": _calls(path, step), "said": _said(path, step)}
     if as_json:
         print(json.dumps(row))
         return 0
-    print(f"step {step} ({row['state']}), prompt {row['prompt_tokens']} tokens\n\n{row['reply'] or ''}\n")
+    print(f"step {step} ({row['state']}), prompt {row['prompt_tokens']} tokens\n")
+    for text in row["said"]:
+        print(f"the user said: {text}\n")
+    print(f"{row['reply'] or ''}\n")
     print(f"observation:\n{row['observation'] or '(none yet)'}\n")
     for call in row["sub_calls"]:
         print(f"{call['kind']:<8} {call['state']:<8} {call['model'] or '':<20} {_short(call['outcome'])}")
@@ -157,7 +160,6 @@ def _steps(path: Path, after: int, last: int = 1 << 60) -> list[dict[str, Any]]:
 def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
     import msgspec
 
-    from agent.asked import Settled
     from state import calls, runs
     from state.journal import open_reader
 
@@ -171,10 +173,11 @@ def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
     rows = []
     for call in found:
         text = ""
-        if call.outcome and call.kind in ("tool", "budget"):
-            text = str(msgspec.msgpack.decode(call.outcome)["value"])
-        elif call.outcome and call.kind != "commit":
-            text = msgspec.msgpack.decode(call.outcome, type=Settled).text
+        told = msgspec.msgpack.decode(call.outcome) if call.outcome else ""
+        if isinstance(told, dict):  # a tool's value, a model's or a git call's text
+            text = str(told.get("value", told.get("text", "")))
+        elif told:
+            text = str(told)
         asked = msgspec.msgpack.decode(call.request) if call.request else []
         rows.append(
             {
@@ -190,6 +193,22 @@ def _calls(path: Path, seq: int) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _said(path: Path, step: int) -> list[str]:
+    """Return what the user said before a step."""
+    from state import runs
+    from state.journal import open_reader
+
+    engine = open_reader(path / ".rlm-agent" / "journal.db")
+    try:
+        with engine.connect() as connection:
+            root = runs.root_rollout(connection)
+            kinds = ("said", "answered")
+            found = [] if root is None else [e for k in kinds for e in runs.events(connection, k, root.id, step)]
+    finally:
+        engine.dispose()
+    return [str(json.loads(event.body)["text"]) for event in found]
 
 
 def _inside_workspace() -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from agent.cli import asking, look, running, setup
+from agent.cli import asking, look, running, setup, steering
 
 #: typer brings a click of its own; its public names lead to the base of all usage errors.
 _UsageErrors: Any = typer.BadParameter.__mro__[2]
@@ -35,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for module in (running, asking, look, setup):
+for module in (running, asking, look, steering, setup):
     module.register(app)
 
 

@@ -44,14 +44,18 @@ def start(
     path = workspace_of(loaded, workspace)
     for note in prepare(loaded, path):
         print(f"note: {note}", file=sys.stderr)
-    return _detached(path, as_json) if detach else _attached(path, as_json)
+    return go_on(path, detach, as_json)
 
 
 def resume(run: RunArg = None, detach: DetachFlag = False, as_json: JsonFlag = False) -> int:
     """Go on with a run that was stopped or killed."""
     from agent.home import find_workspace
 
-    path = find_workspace(run)
+    return go_on(find_workspace(run), detach, as_json)
+
+
+def go_on(path: Path, detach: bool, as_json: bool) -> int:
+    """Work on the run in this workspace, here or in the background."""
     return _detached(path, as_json) if detach else _attached(path, as_json)
 
 

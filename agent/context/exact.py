@@ -50,6 +50,14 @@ def exact(items: list[Any], folded: bool, dotall: bool) -> Exact | None:
     expressions = tuple(superset(branch, how) for branch in branches)
     if not all(expressions) or not all(0 < width <= _WIDEST for width in widths) or len(widths) > _MOST:
         return None
+    # An alternative that stands there twice would be found twice; the first of them decides.
+    kept = [
+        i
+        for i, pair in enumerate(zip(expressions, widths, strict=True))
+        if pair not in zip(expressions[:i], widths[:i], strict=True)
+    ]
+    branches, widths = [branches[i] for i in kept], [widths[i] for i in kept]
+    expressions = tuple(expressions[i] for i in kept)
     plain = all(kind is op.LITERAL and not folded for branch in branches for kind, _ in branch)
     return Exact(expressions, tuple(widths), not plain, plain and _disjoint([_literal(branch) for branch in branches]))
 

@@ -80,7 +80,10 @@ class ModelSpec(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A model that can be asked on any event loop, and never blocks it for long."""
+    """A model that can be asked on any event loop, and never blocks it for long.
+
+    One that knows its tokenizer has a method `count_tokens(text) -> int | None` besides.
+    """
 
     spec: ModelSpec
 

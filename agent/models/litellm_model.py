@@ -23,6 +23,7 @@ from agent.models.costmap import cost_at
 from agent.models.replies import Usage, estimate_usage, read_reply, read_usage
 from agent.models.schemas import NativeSchema
 from agent.models.sessions import LoopSessions
+from agent.models.tokenizer import count_tokens
 from agent.models.wire import write_messages, write_schema, write_tools
 
 _CONNECT_TIMEOUT = 15.0
@@ -71,6 +72,10 @@ class LitellmModel:
         usage = read_usage(response) or estimate_usage(response, request)
         cost = self._cost(litellm, response, usage)
         return read_reply(response, usage, cost, self.spec.model, bool(request.tools))
+
+    def count_tokens(self, text: str) -> int | None:
+        """Count a text in this model's tokens; None as long as litellm is not loaded."""
+        return count_tokens(self.spec.model, text) if _loaded.is_set() else None
 
     def close(self) -> None:
         """Do nothing: the connections are shared over the whole process, and end with their loop."""

@@ -43,7 +43,9 @@ _CLASSES: dict[str, type[ProviderError]] = {
 
 
 class Scripted:
-    """A `Model` that replays a script. `params`: script (a YAML file), ledger (a file: one JSON line per request)."""
+    """A `Model` that replays a script. `params`: script (a YAML file), ledger (a file: one JSON line per request),
+    prompts (a file: all messages of each request, one JSON line per request).
+    """
 
     def __init__(self, spec: ModelSpec, task_dir: Path) -> None:
         self.spec = spec
@@ -56,6 +58,7 @@ class Scripted:
         self._path = task_dir / script
         self._entries = read_script(self._path)
         self._ledger = task_dir / spec.params["ledger"] if spec.params.get("ledger") else None
+        self._prompts = task_dir / spec.params["prompts"] if spec.params.get("prompts") else None
         self._lock = threading.Lock()
         self._fired = _fired_before(self._ledger)
 
@@ -112,6 +115,8 @@ class Scripted:
         if entry is not None and failed:
             key = (entry.number, step if entry.match is None else None)
             self._fired[key] = self._fired.get(key, 0) + 1
+        if self._prompts is not None:
+            _append(self._prompts, [[message.role, message.content] for message in request.messages])
         if self._ledger is None:
             return
         line = {
@@ -121,9 +126,7 @@ class Scripted:
             "matched": bool(entry and entry.match),
             "error": entry.error.kind if entry and entry.error else None,
         }
-        # One write and no fsync: it outlives this process however that ends, and the event loop does not wait for a disk.
-        with self._ledger.open("ab", buffering=0) as file:
-            file.write(json.dumps(line).encode() + b"\n")
+        _append(self._ledger, line)
 
     def _exhausted(self, step: int | None) -> RequestRejected:
         if step is None:
@@ -150,6 +153,12 @@ class Scripted:
             model=self.spec.model,
             tool_calls=entry.tool_calls if request.tools else (),
         )
+
+
+def _append(path: Path, line: Any) -> None:
+    """Write one line, without fsync: it outlives this process however that ends, and the event loop does not wait for a disk."""
+    with path.open("ab", buffering=0) as file:
+        file.write(json.dumps(line).encode() + b"\n")
 
 
 def _hash(messages: Sequence[Message]) -> str:

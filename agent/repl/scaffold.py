@@ -12,40 +12,17 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+from agent.repl import scaffold_tree
+from agent.repl.answers import CallError, ChildAnswer, or_raise
+
 Call = Callable[..., Any]
 
 #: All names that a cell finds; a tool of the user's cannot have one of them.
 NAMES = frozenset(
     ("answer", "context", "history", "llm_query", "llm_query_batched", "llm_batch", "rlm_query", "rlm_query_batched",
-     "COMMIT", "BRANCH", "SWITCH", "MERGE", "CONTEXT", "budget", "FINAL", "FINAL_VAR", "SHOW_VARS", "shell", "CallError")
+     "COMMIT", "BRANCH", "SWITCH", "MERGE", "ABANDON", "CONTEXT", "REWIND", "explore", "fold", "ask_user", "budget", "FINAL",
+     "FINAL_VAR", "SHOW_VARS", "shell", "CallError")
 )  # fmt: skip
-
-
-class CallError(str):
-    """A call that failed: falsy, prints as `Error: …`, and never passes for an answer."""
-
-    def __new__(cls, message: str) -> CallError:
-        return super().__new__(cls, f"Error: {message}")
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __reduce__(self) -> Any:
-        return CallError, (str(self)[len("Error: ") :],)
-
-
-class ChildAnswer(str):
-    """A child's answer; `trajectory` is the call that shows how it came by it."""
-
-    trajectory: str
-
-    def __new__(cls, text: str, trajectory: str) -> ChildAnswer:
-        made = super().__new__(cls, text)
-        made.trajectory = trajectory
-        return made
-
-    def __reduce__(self) -> Any:
-        return ChildAnswer, (str(self), self.trajectory)
 
 
 class History(Sequence[dict[str, Any]]):
@@ -56,7 +33,7 @@ class History(Sequence[dict[str, Any]]):
 
     def __call__(self) -> list[dict[str, Any]]:
         """Return them as a list."""
-        return list(_or_raise(self._call("history")))
+        return list(or_raise(self._call("history")))
 
     def __len__(self) -> int:
         return len(self())
@@ -146,7 +123,7 @@ def build(
         sent = [str(prompts[i]) for i in good]
         if sent:
             got = call("llm", prompts=sent, model=model, system=system, max_tokens=max_tokens, schema=wanted)
-            for i, outcome in zip(good, _or_raise(got), strict=True):
+            for i, outcome in zip(good, or_raise(got), strict=True):
                 answers[i] = build(outcome["value"]) if outcome["ok"] else CallError(outcome["value"])
         return answers
 
@@ -174,12 +151,7 @@ def build(
             return []
         packed = [pack_context(c) for c in contexts] if contexts is not None else [None] * len(prompts)
         got = call("rlm", prompts=[str(p) for p in prompts], contexts=packed, model=model, limits=limits)
-        return [_child_answer(outcome) for outcome in _or_raise(got)]
-
-    def COMMIT(summary: str, contribution: str | None = None) -> str:
-        """Record a milestone: one git commit of the work and of what is known."""
-        more = None if contribution is None else str(contribution)
-        return str(_or_raise(call("commit", summary=str(summary), contribution=more)))
+        return [_child_answer(outcome) for outcome in or_raise(got)]
 
     def CONTEXT(
         branch: str | None = None,
@@ -188,27 +160,19 @@ def build(
         metadata: str | None = None,
         step: int | None = None,
         child: int | None = None,
+        find: str | None = None,
         offset: int = 0,
     ) -> str:
-        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full or its n-th child."""
-        return str(
-            _or_raise(
-                call(
-                    "context",
-                    branch=branch,
-                    commit=commit,
-                    log=log,
-                    metadata=metadata,
-                    step=step,
-                    child=child,
-                    offset=offset,
-                )
-            )
-        )
+        """Look back: roadmap and branches, a branch, a commit, log lines, metadata, a step in full or its n-th child.
+
+        `find` searches all that was said, done and seen.
+        """
+        asked = {"branch": branch, "commit": commit, "log": log, "metadata": metadata, "step": step}
+        return str(or_raise(call("context", **asked, child=child, find=find, offset=offset)))
 
     def budget() -> dict[str, Any]:
         """Tell what is left of steps, calls, tokens, usd and seconds; None means no limit."""
-        return dict(_or_raise(call("budget")))
+        return dict(or_raise(call("budget")))
 
     def FINAL(content: Any) -> None:
         """End the rollout with this answer."""
@@ -225,20 +189,20 @@ def build(
         rows = show()
         print("\n".join(f"{n}: {k}" + (f", {s} long" if s >= 0 else "") for n, k, s in rows) or "no variables yet")
 
+    answers = {"llm_batch": llm_query_batched, "CallError": CallError, "history": History(call)}
     return {
         f.__name__: f
         for f in (
-            llm_query, llm_query_batched, rlm_query, rlm_query_batched, COMMIT, CONTEXT, budget, FINAL,
-            FINAL_VAR, SHOW_VARS, shell,
+            llm_query, llm_query_batched, rlm_query, rlm_query_batched, CONTEXT, budget, FINAL, FINAL_VAR, SHOW_VARS, shell,
         )
-    } | {"llm_batch": llm_query_batched, "CallError": CallError, "history": History(call)}  # fmt: skip
+    } | answers | scaffold_tree.build(call)  # fmt: skip
 
 
 def tool(call: Call, name: str, description: str) -> Callable[..., Any]:
     """Return the function that stands for one of the user's own, which run on the host."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return _or_raise(call("tool", name=name, args=list(args), kwargs=kwargs))
+        return or_raise(call("tool", name=name, args=list(args), kwargs=kwargs))
 
     run.__name__ = run.__qualname__ = name
     run.__doc__ = description
@@ -271,12 +235,3 @@ def _child_answer(outcome: dict[str, Any]) -> Any:
         return CallError(outcome["value"])
     trajectory = outcome.get("trajectory")
     return ChildAnswer(outcome["value"], trajectory) if trajectory else outcome["value"]
-
-
-def _or_raise(outcome: Any) -> Any:
-    """Return what a call gave: a batch's list as it is, else the value; raises RuntimeError when it was refused."""
-    if isinstance(outcome, list):
-        return outcome
-    if not outcome["ok"]:
-        raise RuntimeError(outcome["value"])
-    return outcome["value"]

@@ -53,7 +53,7 @@ def end_state(workspace: Path) -> dict[str, Any]:
         for p in sorted(workspace.rglob("*"))
         if p.is_file() and p.relative_to(workspace).parts[0] not in (".git", ".rlm-agent")
     }
-    commits = git(workspace, "log", "--format=%T %s", "main").splitlines()
+    commits = git(workspace, "log", "--topo-order", "--format=%T %s", "main").splitlines()
     ref = git(workspace, "for-each-ref", "--format=%(refname)", "refs/rlm-agent/steps").splitlines()
     checkpoints = {len(ref): git(workspace, "log", "--format=%T %s", r).splitlines() for r in ref[:1]}
     db = sqlite3.connect(f"file:{workspace}/.rlm-agent/journal.db?mode=ro", uri=True)

@@ -128,6 +128,7 @@ TO_VERSION_2 = (
     "DROP INDEX step_stored",
     "DROP INDEX call_pending",
     "DROP INDEX call_open",
+    "DROP INDEX call_by_ref",
     "ALTER TABLE rollout DROP COLUMN branch",
     "ALTER TABLE step DROP COLUMN branch",
     "INSERT INTO rollout (id, depth, model, prompt, created_at) VALUES ('R', 0, 'm', 'p', 1.0)",

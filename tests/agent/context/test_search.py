@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent.context import Document, scan
@@ -114,6 +114,7 @@ def test_every_pattern_agrees_with_re(tmp_path: Path, data: bytes, pattern: str,
         assert in_tiny_windows(Listed(str(path), len(data)), pattern, ignore_case, with_engine, sizes) == wanted
 
 
+@example(b"k", "ab|k|k", False)
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(texts, fixed_patterns, st.booleans())
 def test_patterns_that_the_engine_decides_agree_with_re(
