@@ -23,6 +23,7 @@ class BranchFiles:
     def __init__(self, scope: Scope) -> None:
         self._scope, self._rt = scope, scope.runtime
         self._purposes: dict[str, str] = {}
+        self._written: set[str] = set()
 
     def purpose(self, branch: str) -> str:
         """Return what a branch is for: the goal for the first one."""
@@ -33,7 +34,7 @@ class BranchFiles:
         return self._purposes[branch]
 
     def write(self, branch: str | None = None, tree: str | None = None) -> None:
-        """Append to log and commits what is new; with the work's `tree`, metadata is brought up to date too."""
+        """Append to the log what is new; with the work's `tree`, or the first time, bring commits and metadata up to date too."""
         workspace = self._scope.workspace
         branch = branch or workspace.head().branch
         purpose = self.purpose(branch)
@@ -44,6 +45,10 @@ class BranchFiles:
                 "branch": {"name": branch, "purpose": purpose, "commits": number},
                 "file_structure": self._files(tree),
             }
+        if tree is None and branch in self._written:
+            gcc.write_log(workspace.path, branch, lambda after: self._log(branch, after))
+            return
+        self._written.add(branch)
         gcc.write_branch_files(
             workspace.path,
             branch,

@@ -43,11 +43,6 @@ class Checkpoints:
         self._cost = 0.0
         self._compute_since = 0.0
 
-    @property
-    def ref(self) -> str:
-        """The git ref of this rollout's step checkpoints."""
-        return f"refs/rlm-agent/steps/{self._rollout}"
-
     def save(
         self, repl: Repl, step: StepRecord, before: StepRecord | None, compute_s: float, **fields: Any
     ) -> StepRecord:
@@ -93,7 +88,9 @@ class Checkpoints:
         self._rt.journal.write(write)
         crash_point("step.done")
         if commit is not None:
-            self._scope.workspace.move_ref(self.ref, commit, before.commit if before is not None else None)
+            self._scope.workspace.move_ref(
+                steps_ref(self._rollout), commit, before.commit if before is not None else None
+            )
             crash_point("step.ref_moved")  # the next step's plan notes it: a commit of its own would cost an fsync
         return done
 
@@ -134,6 +131,11 @@ class Checkpoints:
         self._known = set(taken.shas.values())
         crash_point("checkpoint.blobs")
         return msgspec.msgpack.encode(Namespace(taken.shas, taken.lost)), taken.values, seq
+
+
+def steps_ref(rollout: str) -> str:
+    """Return the git ref of a rollout's step checkpoints."""
+    return f"refs/rlm-agent/steps/{rollout}"
 
 
 def _none(before: StepRecord | None) -> tuple[bytes | None, dict[str, bytes], int | None]:

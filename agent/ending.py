@@ -37,12 +37,12 @@ class Ending:
         if last.seq >= limits.steps:
             answer = partial or self._last_words(last.seq + 1, events)
             return Outcome("budget", f"limits.steps: {limits.steps} steps are done", answer)
-        refused, errors = self._observing.failures() if last.seq > 0 else (0, 0)
-        if refused >= limits.errors:
-            return Outcome("gave_up", f"the answer was not accepted {refused} times (limits.errors)", partial)
-        if errors >= limits.errors:
-            return Outcome("stuck", f"{errors} steps in a row failed (limits.errors)", partial)
-        signs = self._observing.signs(last.seq)
+        standing = self._observing.standing(last.seq)
+        if standing.refused >= limits.errors:
+            return Outcome("gave_up", f"the answer was not accepted {standing.refused} times (limits.errors)", partial)
+        if standing.errors >= limits.errors:
+            return Outcome("stuck", f"{standing.errors} steps in a row failed (limits.errors)", partial)
+        signs = standing.signs
         if signs.level >= 3:
             return Outcome("stuck", f"going round in circles since step {signs.since}: {signs.what}", partial)
         self._scope.budget.check_time()

@@ -19,13 +19,14 @@ from agent.folding import fold_when_due
 from agent.hearing import Hearing
 from agent.milestones import Milestones
 from agent.models.base import ModelRequest
-from agent.observing import Observing
+from agent.observing import Observing, empty_reply
 from agent.outcome import Outcome
 from agent.outside import Outside
 from agent.prompt import Prompt
 from agent.repl.cells import parse_cells, parse_final
 from agent.scope import Scope
 from agent.testing import crash_point
+from agent.upkeep import Upkeep
 from state import calls as journal_calls
 from state import steps
 from state.records import CallKey, StepRecord
@@ -42,7 +43,9 @@ class Loop:
         self._acting = Acting(scope, self._milestones)
         self._observing, self._hearing = Observing(scope), Hearing(scope)
         self._ending = Ending(scope, self._acting, self._observing)
+        self._upkeep = Upkeep(scope) if scope.has_tree else None
         self._events: list[str] = []
+        self._resumed = True  # a fold of the step under way may have been made before a crash
 
     def run(self) -> Outcome:
         """Work until the rollout ends, and return how; raises `Stopped` and provider errors: then it goes on later."""
@@ -83,9 +86,10 @@ class Loop:
         self._events += self._acting.lost()
         if self._outside is not None:
             self._events += self._outside.look(last)
-        fold_when_due(self._rt, self._scope.broker, self._rollout.id, seq)
-        if self._milestones is not None:
+        made = fold_when_due(self._rt, self._scope.broker, self._rollout.id, seq)
+        if self._milestones is not None and (made or self._resumed):
             self._milestones.commit_folds(seq, self._milestones.folds_at(seq))
+        self._resumed = False
         prompt = self._observing.prompt(seq, self._acting.describe_context(), self._events, self._hearing.said(seq))
         self._events = []
         step = StepRecord(self._rollout.id, seq, "asked", self._rt.clock(), prompt.hash, prompt.tokens)
@@ -126,12 +130,13 @@ class Loop:
             step = self._rt.journal.write(lambda c: self._replied(c, step, settled))
         self._tell("reply", step=step.seq, text=step.reply or "")
         if not (step.reply or "").strip():
-            return self._record(step, before, self._empty_reply(step.seq), failed=True)
+            told = empty_reply(self._scope.broker.settled(self._root_key(step.seq)))
+            return self._record(step, before, told, failed=True)
         blocks = parse_cells(step.reply or "")
         if not blocks:
             return self._without_cell(step, before)
         if step.state == "replied":
-            self._set(step.seq, state="running")
+            self._rt.journal.write(lambda c: steps.set_step(c, self._rollout.id, step.seq, state="running"))
             crash_point("step.running")
             step = msgspec.structs.replace(step, state="running")
         result = self._acting.run_cell(step, before, blocks)
@@ -176,28 +181,18 @@ class Loop:
         if self._milestones is not None:
             self._milestones.files.write()
         self._tell("observation", step=step.seq, text=observation, failed=failed)
-        return done
+        return done if self._upkeep is None else self._upkeep.after(done)
 
     def _revived(self, step: StepRecord, before: StepRecord, died: ReplDied) -> StepRecord:
         """Finish a step whose REPL died after its cell: run the cell again, or tell the model."""
         told = self._acting.revive(step, before, died)
         return self._record(step, before, told, failed=True) if told else self._finish(self._read(step.seq), before)
 
-    def _empty_reply(self, seq: int) -> str:
-        settled = self._scope.broker.settled(self._root_key(seq))
-        if settled is not None and settled.reasoning.strip():
-            return "Your reply was reasoning only, without text. Reply with a short thought and one ```repl block."
-        finish = settled.finish if settled is not None else "unknown"
-        return f"Your reply was empty (finish reason: {finish}). Reply with a short thought and one ```repl block."
-
     def _tell(self, kind: str, **facts: Any) -> None:
         self._rt.tell(kind, rollout=self._rollout.id, depth=self._rollout.depth, **facts)
 
     def _root_key(self, seq: int) -> CallKey:
         return CallKey(self._rollout.id, seq, "root", "", 0)
-
-    def _set(self, seq: int, **fields: Any) -> None:
-        self._rt.journal.write(lambda c: steps.set_step(c, self._rollout.id, seq, **fields))
 
     def _read(self, seq: int) -> StepRecord:
         row = self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq))

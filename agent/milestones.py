@@ -5,6 +5,7 @@ While a merge waits for its conflicts to be resolved, the next COMMIT without an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ _PROGRESS_INPUT = 2400  # tokens of it that the model is shown
 _NOTHING = "Nothing yet."
 _QUIET = 50  # steps after which a fold is committed although no file has changed
 _HEADLINE = 60  # characters
+_FRAME = re.compile(r"\[?steps? \d+|observation:|```|go on\.?$", re.IGNORECASE)  # lines of a digest that tell nothing
 
 
 class Milestones:
@@ -130,11 +132,11 @@ class Milestones:
             return
         for fold in folds:
             last = self._rt.journal.read(lambda c: branches.last_commit(c, head.branch))
-            since = (last.step if last and last.rollout == self._rollout else 0) + 1
-            if fold.last - since < _QUIET and not self.changed(head.sha):
+            quiet = fold.last - (last.step if last and last.rollout == self._rollout else 0)
+            if quiet < _QUIET and not self.changed(head.sha):
                 continue
             key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
-            self.commit(key, f"Steps {since}-{fold.last}: {headline(fold.summary)}", fold.summary, own=False)
+            self.commit(key, f"Steps {fold.first}-{fold.last}: {headline(fold.summary)}", fold.summary, own=False)
 
     def folds_at(self, seq: int) -> list[FoldRecord]:
         """Return the finest folds made at step `seq`."""
@@ -176,8 +178,9 @@ def shown(made: MilestoneRecord) -> str:
 
 def headline(summary: str) -> str:
     """Return the beginning of a fold's summary as a subject for `git log`."""
-    lines = [line.strip(" \t-*#>[]") for line in summary.splitlines()]
-    first = " ".join(next((line for line in lines if line), "(nothing to tell)").split())
+    lines = [line.strip(" \t-*#>") for line in summary.splitlines()]
+    telling = (line for line in lines if line and not _FRAME.match(line))
+    first = " ".join(next(telling, "(nothing to tell)").split())
     return first if len(first) <= _HEADLINE else first[: _HEADLINE - 1].rstrip() + "…"
 
 

@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from agent.asked import Settled
 from agent.folding import uncovered
 from agent.models.costmap import context_window
 from agent.places import short_text
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """How a rollout goes: answers that were refused, failed steps in a row, signs of going in circles; and its newest steps."""
+
+    refused: int
+    errors: int
+    signs: Signs
+    rows: list[StepRecord]
+
+
 class Observing:
     """What one rollout sees: its prompts, and how it has been going."""
 
@@ -28,17 +40,20 @@ class Observing:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout
         self._short = short_text(scope.context, scope.rollout.prompt)
         self._count = getattr(self._rt.models.get(scope.spec), "count_tokens", None)
-        self._signs: tuple[int, Signs] | None = None
+        self._standing: tuple[int, Standing] | None = None
+        self._fresh: int | None = None  # the step of the last stop, before this process
 
     def prompt(self, seq: int, context: str, events: list[str], said: Sequence[str] = ()) -> Prompt:
         """Assemble the prompt of step `seq`; `context` is a line about the material, `events` and `said` what happened since."""
-        keep = self._rt.task.fold.keep_steps
+        keep, standing = self._rt.task.fold.keep_steps, self.standing(seq - 1)
 
         def read(connection: Connection) -> tuple[list[FoldRecord], list[StepRecord]]:
             folds = steps.live_folds(connection, self._rollout.id)
             raw = uncovered(folds, seq - 1)
             first = max(raw[0][0], seq - 3 * keep) if raw else seq
-            rows = steps.steps_between(connection, self._rollout.id, first, seq - 1)
+            rows = [row for row in standing.rows if first <= row.seq]
+            if not rows or rows[0].seq > first:
+                rows = steps.recent(connection, self._rollout.id, first, seq - 1)
             return folds, [row for row in rows if any(a <= row.seq <= b for a, b in raw)]
 
         folds, shown = self._rt.journal.read(read)
@@ -56,34 +71,30 @@ class Observing:
                 environment=self._environment(last, seq, context),
                 events=events,
                 said=said,
-                nudge=told(self.signs(seq - 1)),
+                nudge=told(standing.signs),
             ),
             self._rt.task.limits.prompt_tokens,
             self._count,
         )
 
-    def signs(self, last: int) -> Signs:
-        """Say whether the rollout goes round in circles, from the journal's newest steps up to `last`."""
-        if self._signs is None or self._signs[0] != last:
-            self._signs = last, self._rt.journal.read(lambda c: self._look(c, last))
-        return self._signs[1]
+    def standing(self, last: int) -> Standing:
+        """Say how it goes after step `last`, from the journal's newest steps, since the rollout last stopped."""
+        if self._standing is None or self._standing[0] != last:
+            self._standing = last, self._rt.journal.read(lambda c: self._look(c, last))
+        return self._standing[1]
 
-    def _look(self, connection: Connection, last: int) -> Signs:
+    def _look(self, connection: Connection, last: int) -> Standing:
         rollout = self._rollout.id
-        first = max(1, last - WINDOW + 1, runs.last_stop(connection, rollout) + 1)
+        if self._fresh is None:
+            self._fresh = runs.last_stop(connection, rollout)
+        first = max(1, last - WINDOW + 1, self._fresh + 1)
+        rows = steps.recent(connection, rollout, first, last)
         commits = branches.commit_steps(connection, rollout, first - 1) if self._scope.has_tree else []
-        return signs_in(steps.steps_between(connection, rollout, first, last), commits)
-
-    def failures(self) -> tuple[int, int]:
-        """Count the refused answers, and the newest steps that failed in a row, since the rollout last stopped."""
-        rollout = self._rollout.id
-
-        def read(connection: Connection) -> tuple[int, int]:
-            fresh = runs.last_stop(connection, rollout)
-            refused = runs.count_steps(connection, "not_accepted", rollout, fresh)
-            return refused, steps.errors_in_a_row(connection, rollout, fresh)
-
-        return self._rt.journal.read(read)
+        errors = next((n for n, row in enumerate(reversed(rows)) if not row.failed), len(rows))
+        if errors >= WINDOW:
+            errors = steps.errors_in_a_row(connection, rollout, self._fresh)
+        refused = runs.count_steps(connection, "not_accepted", rollout, self._fresh) if errors else 0
+        return Standing(refused, errors, signs_in(rows, commits), rows)
 
     def _role(self) -> str:
         return "root" if self._scope.has_tree else "ask" if self._rollout.depth == 0 else "child"
@@ -105,3 +116,11 @@ class Observing:
         if self._scope.has_tree:
             lines.insert(0, f"branch: {self._scope.workspace.head().branch}")
         return "\n".join(lines)
+
+
+def empty_reply(settled: Settled | None) -> str:
+    """Return what a model is told whose reply had no text."""
+    if settled is not None and settled.reasoning.strip():
+        return "Your reply was reasoning only, without text. Reply with a short thought and one ```repl block."
+    finish = settled.finish if settled is not None else "unknown"
+    return f"Your reply was empty (finish reason: {finish}). Reply with a short thought and one ```repl block."

@@ -36,7 +36,7 @@ class Outside:
             return told
         told = self._moved(head)
         workspace = self._scope.workspace
-        changes = workspace.changes(last.tree, workspace.snapshot(durable=False))
+        changes = workspace.changes(last.tree, workspace.snapshot(durable=False, full=False))
         if last.branch not in (None, head.branch):
             self._note(last.seq, "checked_out", branch=head.branch, before=last.branch)
             told.append(

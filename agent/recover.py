@@ -79,6 +79,10 @@ def _bring_back_steps(
         commit = journal.read(lambda c, r=rollout: _checkpoint(c, r))  # type: ignore[misc]
         if at == commit:
             continue
+        if commit is not None and workspace.store.exists(commit) and _same_step(workspace, at, commit):
+            workspace.move_ref(ref, commit, at)  # a thinning was cut off: the same checkpoint with fewer before it
+            moved += 1
+            continue
         rescue = f"refs/rlm-agent/rescue/{ULID()}"
         workspace.move_ref(rescue, at, None)
         if commit is None:
@@ -91,6 +95,15 @@ def _bring_back_steps(
         moved += 1
         tell("journal_behind", rescue=rescue)
     return moved
+
+
+def _same_step(workspace: Workspace, a: str, b: str) -> bool:
+    """Say whether two commits are one checkpoint, whatever comes before them."""
+    lines = [
+        [line for line in workspace.store.read_object(commit)[1].split(b"\n") if not line.startswith(b"parent ")]
+        for commit in (a, b)
+    ]
+    return lines[0] == lines[1]
 
 
 def _checkpoint(connection: Connection, rollout: str) -> str | None:

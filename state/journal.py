@@ -59,6 +59,7 @@ class Journal:
         self._thread = threading.Thread(target=self._serve, args=(opened,), name="journal", daemon=True)
         self._thread.start()
         opened.result()
+        self._readers = _read_only(path)
 
     def submit(self, work: Callable[[Connection], T]) -> Future[T]:
         """Let `work` run in a transaction; the future has its result, or its error, once that is on disk."""
@@ -76,10 +77,22 @@ class Journal:
         """
         return self.submit(work).result()
 
-    read = write  # a reader on the same connection sees exactly what was committed
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which only reads, over all that was committed before the call.
+
+        On a read-only connection of the caller's own: a look need wait neither for the writer nor for a disk.
+        """
+        if self._failed is not None:
+            raise JournalError(f"{self.path}: the journal is closed", str(self._failed))
+        try:
+            with self._readers.connect() as connection:
+                return work(connection)
+        except DatabaseError as error:
+            raise _translate(error, self.path) from error
 
     def close(self) -> None:
         """Finish what waits and close the file."""
+        self._readers.dispose()  # the writer goes last: it alone can empty the log of writes
         self._work.put(None)
         self._thread.join()
 
@@ -180,13 +193,18 @@ def open_reader(path: Path) -> Engine:
     """Open the journal read-only, for other processes: they see each committed state, and never write."""
     if not path.exists():
         raise JournalError(f"{path}: no journal here", "is this a workspace? start a run with `rlm-agent start`")
-    engine = create_engine(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")
-    _configure(engine, {"busy_timeout": "10000"})
+    engine = _read_only(path)
 
     @event.listens_for(engine, "handle_error")
     def _error(context: Any) -> None:
         raise _translate(context.sqlalchemy_exception or context.original_exception, path) from None
 
+    return engine
+
+
+def _read_only(path: Path) -> Engine:
+    engine = create_engine(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")
+    _configure(engine, {"busy_timeout": "10000"})
     return engine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,8 @@ _ONE = select(schema.step).where(_IS)
 _LAST = select(schema.step).where(_STEP.rollout == bindparam("of")).order_by(_STEP.seq.desc()).limit(1)
 _RANGE = and_(_STEP.rollout == bindparam("of"), _STEP.seq >= bindparam("first"), _STEP.seq <= bindparam("last"))
 _BETWEEN = select(schema.step).where(_RANGE).order_by(_STEP.seq)
+_SHOWN = ("seq", "state", "started_at", "reply", "cell", "observation", "failed", "tree", "partial", "variables")
+_RECENT = select(*(getattr(_STEP, name) for name in _SHOWN)).where(_RANGE).order_by(_STEP.seq)
 _FAILED = (
     select(_STEP.failed)
     .where(_STEP.rollout == bindparam("of"), _STEP.seq > bindparam("after"), _STEP.state == "done")
@@ -68,6 +71,12 @@ def steps_between(connection: Connection, rollout: str, first: int, last: int) -
     return many(connection, _BETWEEN, StepRecord, of=rollout, first=first, last=last)
 
 
+def recent(connection: Connection, rollout: str, first: int, last: int) -> list[StepRecord]:
+    """Return the steps first..last, oldest first, as prompts and signs need them: without what a restart needs."""
+    rows = connection.execute(_RECENT, {"of": rollout, "first": first, "last": last})
+    return [StepRecord(rollout, **row._mapping) for row in rows]
+
+
 def pending_refs(connection: Connection) -> list[StepRecord]:
     """Return the done steps whose checkpoint's ref may not have moved yet, oldest first."""
     table = schema.step
@@ -90,6 +99,24 @@ def seconds_worked(connection: Connection, rollout: str) -> float:
     table = schema.step
     took = func.sum(table.c.ended_at - table.c.started_at)
     return float(connection.execute(select(took).where(table.c.rollout == rollout)).scalar() or 0.0)
+
+
+def checkpointed(connection: Connection, rollout: str) -> list[tuple[int, str]]:
+    """Return (seq, commit) of the done steps that have a checkpoint, oldest first."""
+    query = select(_STEP.seq, _STEP.commit).where(_STEP.rollout == rollout, _STEP.commit.is_not(None))
+    return [(int(row.seq), str(row.commit)) for row in connection.execute(query.order_by(_STEP.seq))]
+
+
+def replace_checkpoints(
+    connection: Connection, rollout: str, gone: Sequence[int], moved: Sequence[tuple[int, str]]
+) -> None:
+    """Take the checkpoints of the steps `gone` away, and give others (seq, commit) their new commit."""
+    is_it = and_(_STEP.rollout == rollout, _STEP.seq == bindparam("at"))
+    if gone:
+        connection.execute(update(schema.step).where(is_it).values(commit=None, tree=None), [{"at": s} for s in gone])
+    if moved:
+        named = update(schema.step).where(is_it).values(commit=bindparam("new"))
+        connection.execute(named, [{"at": seq, "new": commit} for seq, commit in moved])
 
 
 def kept_near(connection: Connection, rollout: str, seq: int) -> list[int]:

@@ -1,99 +1,107 @@
-"""The working files as a git tree, at the cost of one `lstat` a file and of hashing what changed.
+"""The working files as a git tree, at the cost of what changed: the kernel's marks say where to look, and that is hashed.
 
-The invariant: the tree holds each file's bytes as they were at some moment of the scan. A file is taken for
-unchanged only when size, mode, inode and both times are those of the last look, and its change time was older
-than the clock's tick at that look: a rewrite within the tick (racy-clean) is hashed again. Folders are walked
-by descriptor and never through a link.
+The invariant: the tree holds each file's bytes as they were at some moment of the scan. A full look, which comes first, now and
+then, and in any doubt, costs one `lstat` a file: one is taken for unchanged only when size, mode, inode and both times are those
+of the last look, and its change time was older than the clock's tick at that look: a rewrite within the tick (racy-clean) is
+hashed again. Folders are walked by descriptor and never through a link.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Protocol
 
+from workspaces.marks import Marks
 from workspaces.objects import EMPTY_TREE, EXECUTABLE, FILE, GITLINK, SYMLINK, TREE
-from workspaces.rules import IgnoreRules, Tracked, is_dot_git, is_secret
+from workspaces.rules import is_dot_git, is_secret
+from workspaces.seen import (
+    FOLDER,
+    MAX_DEPTH,
+    MAX_FILE_BYTES,
+    File,
+    Folder,
+    Scope,
+    Signature,
+    Skipped,
+    is_racy,
+    matches,
+    read_at,
+    same,
+    signature_of,
+)
 from workspaces.store import GitStore
 
-MAX_FILE_BYTES = 50 * 1024 * 1024
-MAX_DEPTH = 200
-_TICK_NS = 30_000_000
-_COARSE_TICK_NS = 2_500_000_000  # file systems that keep whole seconds
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FULL_EVERY = 64  # scans, for what no mark tells of
 
-Signature = tuple[int, int, int, int, int]
+Changed = Mapping[str, Mapping[str, bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A path that a snapshot leaves out, and why: oversized, secret, git, special, unreadable, deep."""
+class _Name(Protocol):
+    """A name in a folder, as a listing or a mark gives it."""
 
-    path: str
-    reason: str
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    signature: Signature
-    racy: bool
-    mode: int
-    sha: bytes
+    @property
+    def name(self) -> str: ...
+    def is_dir(self, *, follow_symlinks: bool = ...) -> bool: ...
+    def is_symlink(self) -> bool: ...
 
 
-@dataclass(slots=True)
-class _Folder:
-    """What the last scan saw in one folder."""
+class _Marked:
+    """A name that a mark told of, with its mode."""
 
-    files: dict[str, _File] = field(default_factory=dict)
-    folders: dict[str, _Folder] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    verdicts: dict[str, bool] = field(default_factory=dict)
-    rules: bytes | None = None
-    skipped: tuple[Skipped, ...] = ()
-    #: sha of the folder's tree; None when there is nothing in it that a snapshot holds
-    sha: bytes | None = None
-    scanned: bool = False
+    def __init__(self, name: str, mode: int) -> None:
+        self.name, self._mode = name, mode
 
+    def is_dir(self, *, follow_symlinks: bool = False) -> bool:
+        return stat.S_ISDIR(self._mode)
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What a scan covers: everything, or what a user's work tree holds."""
-
-    rules: IgnoreRules | None = None
-    tracked: Tracked | None = None
-    #: paths, relative to the root, that are not looked at
-    left_out: frozenset[str] = frozenset({".rlm-agent", ".GCC/branches"})
-    max_bytes: int = MAX_FILE_BYTES
+    def is_symlink(self) -> bool:
+        return stat.S_ISLNK(self._mode)
 
 
 class TreeScanner:
     """Makes trees of one folder, remembering what it saw."""
 
-    def __init__(self, root: Path, store: GitStore, scope: Scope) -> None:
+    def __init__(self, root: Path, store: GitStore, scope: Scope, marked: bool = False) -> None:
         self._root, self._store, self._scope = root, store, scope
-        self._top = _Folder()
-        self._skipped: list[Skipped] = []
+        self._top = Folder()
         self._rules_read_again = False
+        #: None until the first scan, so that who only reads has no descriptor open
+        self._marks: Marks | None = None
+        self._marked, self._since_full = marked, 0
+        self._watched: dict[int, tuple[str, Folder]] = {}
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """What the last scan left out, besides what the user's rules name."""
-        return tuple(self._skipped)
+        """What scans have left out and is still there, besides what the user's rules name."""
+        found: list[Skipped] = []
+        folders = [self._top]
+        for folder in folders:
+            found += folder.skipped
+            folders += folder.folders.values()
+        return tuple(found)
 
-    def scan(self) -> str:
-        """Return the sha of the tree of the files as they are; its objects are durable after the store's `barrier()`."""
-        self._skipped, self._rules_read_again = [], False
+    def scan(self, full: bool | None = None) -> str:
+        """Return the sha of the tree of the files as they are; its objects are durable after the store's `barrier()`.
+
+        `full` asks for a full look, or with False for none that is not needed.
+        """
+        self._rules_read_again = False
         tracked = self._scope.tracked
-        again = tracked.refresh() if tracked is not None else False
+        again = tracked is not None and tracked.refresh(lambda path: self.signature(path) is not None)
         try:
-            top = os.open(self._root, _FOLDER)
+            changed = self._changed()
+            due = self._since_full >= _FULL_EVERY if full is None else full
+            top = os.open(self._root, FOLDER)
             try:
-                self._scan(top, "", self._top, again, False, 0)
+                if changed is None or again or due or not self._top.scanned:
+                    self._since_full = 0
+                    self._scan(top, "", self._top, again, False, 0)
+                else:
+                    self._since_full += 1
+                    self._look(top, "", self._top, changed, _below(changed), 0)
             finally:
                 os.close(top)
         except BaseException:
@@ -103,7 +111,13 @@ class TreeScanner:
 
     def forget(self) -> None:
         """Look at everything again: what was seen may point at objects that were never made durable."""
-        self._top = _Folder()
+        self._top = Folder()
+        self._watched = {}
+
+    def close(self) -> None:
+        """Let go of the marks."""
+        if self._marks is not None:
+            self._marks.close()
 
     def signature(self, path: str) -> Signature | None:
         """Return what the last scan saw of a file, or None when it saw none there."""
@@ -117,8 +131,9 @@ class TreeScanner:
         file = folder.files.get(name)
         return file.signature if file is not None else None
 
-    def _scan(self, fd: int, prefix: str, node: _Folder, again: bool, fresh: bool, depth: int) -> None:
+    def _scan(self, fd: int, prefix: str, node: Folder, again: bool, fresh: bool, depth: int) -> None:
         """Bring `node` up to date: `again` decides anew what is left out, `fresh` also asks git's rules anew."""
+        self._watch(fd, prefix, node)
         with os.scandir(fd) as found:
             entries = list(found)
         if self._scope.rules is not None and self._rules_changed(
@@ -128,11 +143,11 @@ class TreeScanner:
         if fresh:
             node.verdicts = {}
         again = again or fresh or not node.scanned
-        files: dict[str, _File] = {}
-        folders: dict[str, _Folder] = {}
+        files: dict[str, File] = {}
+        folders: dict[str, Folder] = {}
         known, old_folders, changed = node.files, node.folders, not node.scanned
-        new: list[os.DirEntry[str]] = []
-        inside: list[os.DirEntry[str]] = []
+        new: list[_Name] = []
+        inside: list[_Name] = []
         for entry in entries:
             name = entry.name
             if entry.is_dir(follow_symlinks=False):
@@ -141,37 +156,124 @@ class TreeScanner:
             seen = known.get(name)
             if seen is None or again:
                 new.append(entry)
-            elif not seen.racy and _matches(entry, seen.signature):
+            elif not seen.racy and matches(entry, seen.signature):
                 files[name] = seen
             else:
                 new.append(entry)
         skipped: list[Skipped] = []
         links: dict[str, str] = {} if again else dict(node.links)
-        for entry in self._kept(prefix, node, new, links, skipped):
-            if entry.is_dir(follow_symlinks=False):
-                inside.append(entry)
+        for kept in self._kept(prefix, node, new, links, skipped):
+            if kept.is_dir(follow_symlinks=False):
+                inside.append(kept)
                 continue
-            file = self._file(fd, entry.name, prefix, known.get(entry.name), skipped)
+            file = self._file(fd, kept.name, prefix, known.get(kept.name), skipped)
             if file is not None:
-                files[entry.name] = file
-        for entry in inside:
-            child = old_folders.get(entry.name) or _Folder()
+                files[kept.name] = file
+        for folder in inside:
+            child = old_folders.get(folder.name) or Folder()
             before = child.sha
-            if self._descend(fd, prefix, entry.name, child, again, fresh, depth, skipped):
-                folders[entry.name] = child
+            if self._descend(fd, prefix, folder.name, child, again, fresh, depth, skipped):
+                folders[folder.name] = child
                 changed = changed or child.sha != before
-        self._skipped += skipped
-        changed = changed or links != node.links or folders.keys() != old_folders.keys() or not _same(files, known)
+        node.skipped = tuple(skipped)
+        changed = changed or links != node.links or folders.keys() != old_folders.keys() or not same(files, known)
         node.files, node.folders, node.links, node.scanned = files, folders, links, True
         if changed:
             node.sha = self._write(node, bool(entries))
+
+    def _changed(self) -> Changed | None:
+        """Return the names that are marked, by folder; None for a full look."""
+        if not self._marked:
+            return None
+        if self._marks is None:
+            self._marks = Marks(self._root)
+        marks = self._marks.take()
+        if marks is None:
+            return None
+        changed: dict[str, dict[str, bool]] = {}
+        for watch, names in marks.items():
+            prefix, node = self._watched.get(watch, ("", None))
+            if node is None or node.watch != watch:
+                self._marks.drop(watch)
+            elif not names and node is self._top:
+                return None  # the root itself was moved or removed
+            elif ".gitignore" in names and self._scope.rules is not None:
+                return None
+            else:  # a folder that was there before this one may have left notes, too
+                known = changed.setdefault(prefix, {})
+                known.update({name: replaced or known.get(name, False) for name, replaced in names.items()})
+        return changed
+
+    def _watch(self, fd: int, prefix: str, node: Folder) -> None:
+        """Have what changes in a folder marked, before it is listed: nothing can come between."""
+        if self._marks is None or not self._marks.works:
+            return
+        node.watch = self._marks.watch(fd)
+        if node.watch is not None:
+            self._watched[node.watch] = prefix, node
+
+    def _look(
+        self, fd: int, prefix: str, node: Folder, changed: Changed, below: Mapping[str, set[str]], depth: int
+    ) -> None:
+        """Bring `node` up to date by its marks and those below it."""
+        dirty = prefix in changed and self._look_at(fd, prefix, node, changed[prefix], depth)
+        for name in below.get(prefix, ()):
+            child = node.folders.get(name)
+            if child is None:
+                continue  # gone, or left out
+            try:
+                inner = os.open(name, FOLDER, dir_fd=fd)
+            except OSError:
+                dirty = self._look_at(fd, prefix, node, {name: True}, depth) or dirty
+                continue
+            before = child.sha
+            try:
+                self._look(inner, f"{prefix}{name}/", child, changed, below, depth + 1)
+            finally:
+                os.close(inner)
+            dirty = dirty or child.sha != before
+        if not (node.files or node.folders or node.links):
+            node.scanned = False  # empty, or only with what is left out: that makes a difference
+            self._scan(fd, prefix, node, False, False, depth)
+        elif dirty:
+            node.sha = self._write(node, True)
+
+    def _look_at(self, fd: int, prefix: str, node: Folder, names: Mapping[str, bool], depth: int) -> bool:
+        """Look at some names of a folder; say whether its tree is another now."""
+        dirty, skipped = False, [item for item in node.skipped if item.path.removeprefix(prefix) not in names]
+        for name, replaced in names.items():
+            try:
+                mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+            except OSError:
+                mode = 0
+            if stat.S_ISDIR(mode) and name in node.folders and not replaced:
+                continue  # its own attributes are in no tree
+            old, folder = node.files.pop(name, None), node.folders.pop(name, None)
+            dirty = dirty or folder is not None
+            links: dict[str, str] = {}
+            known = old is not None and not stat.S_ISDIR(mode) and not replaced
+            there = mode and (known or self._kept(prefix, node, [_Marked(name, mode)], links, skipped))
+            dirty = node.links.pop(name, None) != links.get(name) or dirty
+            node.links.update(links)
+            if there and stat.S_ISDIR(mode):
+                child = Folder()
+                if self._descend(fd, prefix, name, child, False, False, depth, skipped):
+                    node.folders[name] = child
+                    dirty = True
+            elif there and (file := self._file(fd, name, prefix, None, skipped)) is not None:
+                node.files[name] = file
+                dirty = dirty or old is None or (old.sha, old.mode) != (file.sha, file.mode)
+                continue
+            dirty = dirty or old is not None
+        node.skipped = tuple(skipped)
+        return dirty
 
     def _descend(
         self,
         fd: int,
         prefix: str,
         name: str,
-        child: _Folder,
+        child: Folder,
         again: bool,
         fresh: bool,
         depth: int,
@@ -182,7 +284,7 @@ class TreeScanner:
             skipped.append(Skipped(path, "deep"))
             return False
         try:
-            inner = os.open(name, _FOLDER, dir_fd=fd)
+            inner = os.open(name, FOLDER, dir_fd=fd)
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
@@ -197,15 +299,15 @@ class TreeScanner:
     def _kept(
         self,
         prefix: str,
-        node: _Folder,
-        entries: list[os.DirEntry[str]],
+        node: Folder,
+        entries: Iterable[_Name],
         links: dict[str, str],
         skipped: list[Skipped],
-    ) -> list[os.DirEntry[str]]:
+    ) -> list[_Name]:
         """Return those of the entries that a snapshot holds."""
         scope = self._scope
-        kept: list[os.DirEntry[str]] = []
-        open_questions: list[os.DirEntry[str]] = []
+        kept: list[_Name] = []
+        open_questions: list[_Name] = []
         for entry in entries:
             name, path = entry.name, prefix + entry.name
             if path in scope.left_out or (name == ".git" and scope.rules is not None):
@@ -239,12 +341,12 @@ class TreeScanner:
         tracked = self._scope.tracked
         return tracked is not None and (path in tracked.files or path in tracked.folders)
 
-    def _rules_changed(self, fd: int, node: _Folder, present: bool) -> bool:
+    def _rules_changed(self, fd: int, node: Folder, present: bool) -> bool:
         """Tell whether this folder's `.gitignore` is another than at the last scan, and have git read it again."""
         content = None
         if present:
             try:
-                content = _read_at(fd, ".gitignore")
+                content = read_at(fd, ".gitignore")
             except OSError:
                 content = None
         if content == node.rules:
@@ -256,7 +358,7 @@ class TreeScanner:
             self._rules_read_again = True
         return True
 
-    def _file(self, fd: int, name: str, prefix: str, seen: _File | None, skipped: list[Skipped]) -> _File | None:
+    def _file(self, fd: int, name: str, prefix: str, seen: File | None, skipped: list[Skipped]) -> File | None:
         """Hash one file or link; None when it is gone or left out."""
         path = prefix + name
         try:
@@ -274,23 +376,23 @@ class TreeScanner:
                 return self._last_tracked(path, signature)
             else:
                 mode = EXECUTABLE if before.st_mode & 0o100 else FILE
-                content = _read_at(fd, name)
+                content = read_at(fd, name)
             after = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
         except OSError:
             skipped.append(Skipped(path, "unreadable"))
             return self._last_tracked(path, (0, 0, 0, 0, 0))
-        racy = signature_of(after) != signature or _is_racy(after.st_ctime_ns)
-        return _File(signature, racy, mode, bytes.fromhex(self._store.write_blob(content)))
+        racy = signature_of(after) != signature or is_racy(after.st_ctime_ns)
+        return File(signature, racy, mode, bytes.fromhex(self._store.write_blob(content)))
 
-    def _last_tracked(self, path: str, signature: Signature) -> _File | None:
+    def _last_tracked(self, path: str, signature: Signature) -> File | None:
         """Keep what git has of a file that can't be taken in now: leaving it out would delete it from the branch."""
         tracked = self._scope.tracked
         found = tracked.files.get(path) if tracked is not None else None
-        return _File(signature, True, found[0], bytes.fromhex(found[1])) if found is not None else None
+        return File(signature, True, found[0], bytes.fromhex(found[1])) if found is not None else None
 
-    def _write(self, node: _Folder, has_entries: bool) -> bytes | None:
+    def _write(self, node: Folder, has_entries: bool) -> bytes | None:
         parts = [(os.fsencode(name), file.mode, file.sha) for name, file in node.files.items()]
         parts += [(os.fsencode(name), GITLINK, bytes.fromhex(sha)) for name, sha in node.links.items()]
         rows = [(name, b"%o %s\0%s" % (mode, name, sha)) for name, mode, sha in parts]
@@ -305,37 +407,15 @@ class TreeScanner:
         return bytes.fromhex(self._store.write_tree_bytes(b"".join(row for _, row in rows)))
 
 
-def signature_of(found: os.stat_result) -> Signature:
-    """Return what must stay the same for a file to count as unchanged."""
-    return found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
-
-
-def _matches(entry: os.DirEntry[str], signature: Signature) -> bool:
-    try:
-        return signature_of(entry.stat(follow_symlinks=False)) == signature
-    except OSError:
-        return False
-
-
-def _is_racy(changed_ns: int) -> bool:
-    tick = _COARSE_TICK_NS if changed_ns % 1_000_000_000 == 0 else _TICK_NS
-    return changed_ns > time.time_ns() - tick
-
-
-def _same(files: dict[str, _File], known: dict[str, _File]) -> bool:
-    if len(files) != len(known):
-        return False
-    for name, file in files.items():
-        before = known.get(name)
-        if before is None or (before is not file and (before.sha != file.sha or before.mode != file.mode)):
-            return False
-    return True
-
-
-def _read_at(fd: int, name: str) -> bytes:
-    descriptor = os.open(name, _READ, dir_fd=fd)
-    with open(descriptor, "rb") as file:
-        return file.read()
+def _below(changed: Changed) -> dict[str, set[str]]:
+    """Return for each folder on the way to a marked one the names to go on through."""
+    below: dict[str, set[str]] = {}
+    for prefix in changed:
+        at = ""
+        for name in prefix.split("/")[:-1]:
+            below.setdefault(at, set()).add(name)
+            at += f"{name}/"
+    return below
 
 
 __all__ = ["EMPTY_TREE", "MAX_FILE_BYTES", "Scope", "Skipped", "TreeScanner", "signature_of"]

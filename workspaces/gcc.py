@@ -45,6 +45,7 @@ __all__ = [
     "render_log_entry",
     "render_main",
     "write_branch_files",
+    "write_log",
 ]
 
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
@@ -82,15 +83,22 @@ def write_branch_files(
 
     `commits` and `logs` are complete and in order, or functions that return the records behind a given number.
     """
-    check_branch_name(branch)
-    folder = make_folder(ws_path, f"{BRANCHES}/{branch}")
-    after = logs if callable(logs) else _after(logs)
+    write_log(ws_path, branch, logs)
+    folder = ws_path / BRANCHES / branch
     lines = " ".join(purpose.split()) or "(none given)"
     commit_head = f"# Commits of branch {branch}\n\n**Branch Purpose**: {lines}\n\n"
     made = commits if callable(commits) else lambda number: [c for c in commits if c.seq > number]
     write_ledger(folder, "commit", commit_head, lambda n: ((c.seq, render_commit_entry(c)) for c in made(n)))
+    if metadata:
+        _write_metadata(folder / "metadata.yaml", metadata)
+
+
+def write_log(ws_path: Path, branch: str, logs: Sequence[LogRecord] | LogsAfter) -> None:
+    """Bring log.md of a branch to what the records say, appending where they only grew."""
+    check_branch_name(branch)
+    folder = make_folder(ws_path, f"{BRANCHES}/{branch}")
+    after = logs if callable(logs) else _after(logs)
     write_ledger(folder, "log", f"# Log of branch {branch}\n\n", lambda n: _logs_after(after, n))
-    _write_metadata(folder / "metadata.yaml", metadata)
 
 
 def _after(logs: Sequence[LogRecord]) -> LogsAfter:

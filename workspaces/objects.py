@@ -133,6 +133,10 @@ class LooseObjects:
             self._settle()
         return sha
 
+    def forget(self) -> None:
+        """Look at the disk again for what was written: it may be gone."""
+        self._durable.clear()
+
     def pending(self, sha: str) -> tuple[str, bytes] | None:
         """Return (kind, content) of an object that is written and has not got its name yet."""
         found = self._pending.get(sha)

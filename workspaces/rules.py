@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from workspaces.command import GitPipe, git_environment, git_failed
+from workspaces.objects import GITLINK
 
 SECRETS = (
     ".env",
@@ -121,8 +123,11 @@ class Tracked:
         self.files: dict[str, tuple[int, str]] = {}
         self.folders: set[str] = set()
 
-    def refresh(self) -> bool:
-        """Read the index if it has changed; return whether it has."""
+    def refresh(self, is_seen: Callable[[str], bool] = lambda _: False) -> bool:
+        """Read the index if it has changed; return whether that can change what is left out.
+
+        It cannot where only paths came that `is_seen`, as with every commit of our own.
+        """
         try:
             found = (self._git_dir / "index").stat()
             mark: tuple[int, ...] = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
@@ -130,9 +135,15 @@ class Tracked:
             mark = ()
         if mark == self._mark:
             return False
+        before, first = self.files, self._mark is None
         self.files, self.folders = self._read() if mark else ({}, set())
         self._mark = mark
-        return True
+        if first or before.keys() - self.files.keys():
+            return True
+        links = [
+            path for path, (mode, _) in self.files.items() if mode == GITLINK and before.get(path) != self.files[path]
+        ]
+        return bool(links) or not all(is_seen(path) for path in self.files.keys() - before.keys())
 
     def _read(self) -> tuple[dict[str, tuple[int, str]], set[str]]:
         listed = subprocess.run(

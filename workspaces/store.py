@@ -84,6 +84,14 @@ class GitStore:
         ]
         return self._objects.write("commit", "\n".join(lines).encode("utf-8", "replace"))
 
+    def write_commit_bytes(self, content: bytes) -> str:
+        """Write a commit that is serialised already."""
+        return self._objects.write("commit", content)
+
+    def forget_written(self) -> None:
+        """Take nothing for written any more without a look at the disk."""
+        self._objects.forget()
+
     def barrier(self) -> None:
         """Make all objects written so far durable and readable for other processes."""
         self._boundary("objects.written")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from workspaces.objects import EMPTY_TREE, TREE, Entry
 from workspaces.restore import Restored, Restorer
 from workspaces.rules import IgnoreRules, Tracked
 from workspaces.store import Boundary, GitStore, _no_boundary
+from workspaces.upkeep import Packing
 
 FORMAT = 1
 _FORMAT_FILE = "format"
@@ -66,10 +67,11 @@ class Workspace:
         git_dir = self._store.git_dir
         self._rules = IgnoreRules(path, git_dir)
         scope = Scope(self._rules, Tracked(path, git_dir), max_bytes=max_bytes)
-        self._scanner = TreeScanner(path, self._store, scope)
+        self._scanner = TreeScanner(path, self._store, scope, marked=True)
         self._gcc = TreeScanner(path / ".GCC", self._store, Scope(left_out=frozenset(), max_bytes=max_bytes))
         self._restorer = Restorer(path, self.private, self._store, self._scanner, max_bytes)
         self._history = History(path, git_dir)
+        self.packing = Packing(path, self._store)
 
     @staticmethod
     def create(
@@ -135,13 +137,14 @@ class Workspace:
         """The repository's durable store."""
         return self._store
 
-    def snapshot(self, durable: bool = True) -> str:
+    def snapshot(self, durable: bool = True, full: bool | None = None) -> str:
         """Return the sha of the tree of the working files; `.GCC/branches` is not in it.
 
-        With `durable=False` its objects wait for the next `write_commit`, which saves a round of syncs.
+        With `durable=False` its objects wait for the next `write_commit`, which saves a round of syncs. `full` is whether
+        to look at every file, or with False only at what is marked as changed; left out, every file is looked at now and then.
         """
         with self._writing():
-            tree = self._scanner.scan()
+            tree = self._scanner.scan(full)
             if durable:
                 self._store.barrier()
             return tree
@@ -328,6 +331,9 @@ class Workspace:
 
     def close(self) -> None:
         """End all git processes of this workspace."""
+        with suppress(WorkspaceError):  # it failed: the next one says so, and nothing is lost
+            self.packing.finish()
+        self._scanner.close()
         self._rules.close()
         self._history.close()
         self._store.close()
