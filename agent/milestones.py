@@ -23,7 +23,6 @@ from workspaces import merging
 PROGRESS_TOKENS = 250
 _PROGRESS_INPUT = 2400  # tokens of it that the model is shown
 _NOTHING = "Nothing yet."
-_QUIET = 50  # steps after which a fold is committed although no file has changed
 _HEADLINE = 60  # characters
 _FRAME = re.compile(r"\[?steps? \d+|observation:|```|go on\.?$", re.IGNORECASE)  # lines of a digest that tell nothing
 
@@ -125,15 +124,16 @@ class Milestones:
     def commit_folds(self, seq: int, folds: list[FoldRecord]) -> None:
         """Commit where the branch stands for each block folded at step `seq`; a repeat finds it settled.
 
-        A block in which no file changed waits for the next one that does, or until the story has stood still for long.
+        What the run commits by itself or by the model's wish is story enough: a fold adds to it only where it stands still.
         """
         head = self._scope.workspace.head()
         if not folds or self._rt.journal.read(lambda c: branches.pending_merge(c, head.branch)) is not None:
             return
         for fold in folds:
             last = self._rt.journal.read(lambda c: branches.last_commit(c, head.branch))
-            quiet = fold.last - (last.step if last and last.rollout == self._rollout else 0)
-            if quiet < _QUIET and not self.changed(head.sha):
+            quiet = seq - (last.step if last and last.rollout == self._rollout else 0)
+            often = self._rt.task.fold.commit_steps
+            if quiet < often or (quiet < 3 * often and not self.changed(head.sha)):
                 continue
             key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
             self.commit(key, f"Steps {fold.first}-{fold.last}: {headline(fold.summary)}", fold.summary, own=False)

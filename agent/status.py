@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-def status_of(workspace: Path) -> dict[str, Any]:
+def status_of(workspace: Path, folding: bool = False) -> dict[str, Any]:
     """Return the status document of design §10; `outcome` is null while the run is not over.
+
+    With `folding` it tells how the run folds, too.
 
     Raises `JournalError` when there is no readable journal.
     """
@@ -26,6 +28,8 @@ def status_of(workspace: Path) -> dict[str, Any]:
     try:
         with engine.connect() as connection:
             document = _read(connection)
+            if folding:
+                document["folding"] = _folding(connection, document)
     finally:
         engine.dispose()
     branch, head = _head(workspace)
@@ -67,6 +71,14 @@ def _read(connection: Connection) -> dict[str, Any]:
         "idle_s": round(max(0.0, time.time() - runs.last_activity(connection)), 1),
         "active_s": round(run.active_s, 1),
     }
+
+
+def _folding(connection: Connection, document: dict[str, Any]) -> dict[str, Any]:
+    from agent.telemetry import telemetry
+
+    root = runs.root_rollout(connection)
+    assert root is not None, "there is a document"
+    return telemetry(connection, root.id, int(document["budget"].get("prompt_tokens") or 8_000))
 
 
 def _activity(connection: Connection, last: Any, alive: bool) -> str:

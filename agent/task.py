@@ -116,6 +116,8 @@ class FoldSettings(Record):
 
     keep_steps: Count = 5
     """The latest steps that stay in the prompt in full."""
+    commit_steps: Count = 30
+    """Steps without a commit after which a fold makes one, if files have changed; without a change, three times as many."""
 
 
 class Sandbox(Record):

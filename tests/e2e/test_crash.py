@@ -80,6 +80,7 @@ goal: Count to eleven.
 context: [material.txt]
 models: {root: {model: offline/scripted, params: {script: script.yaml, ledger: ledger.jsonl}}}
 limits: {steps: 40, prompt_tokens: 4k}
+fold: {commit_steps: 2}
 accept: [{file: done.txt}, {run: "grep -q 11 all.txt"}]
 tools: [{name: weigh, python: "tools.py:weigh", repeatable: REPEATABLE}]
 """
