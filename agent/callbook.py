@@ -18,6 +18,7 @@ from agent.runtime import Runtime
 from state import calls as journal_calls
 from state.records import CallRecord
 
+_FROM_STEPS = ("root", "fold", "progress")  # what these asked is made of steps, which the journal has
 _SHOWN = 8192  # characters of a request that the journal keeps readable
 
 
@@ -194,7 +195,7 @@ def _tell(future: asyncio.Future[Any], result: Any = None, error: Exception | No
 
 def _excerpt(asked: Asked) -> bytes | None:
     """Keep what was asked readable in the journal without a copy of large slices of the context."""
-    if asked.key.kind == "root":
+    if asked.key.kind in _FROM_STEPS:
         return None
     half = _SHOWN // 2
     kept = [

@@ -21,6 +21,7 @@ from agent.calls import CallBroker
 from agent.context.manifest import ContextSource, build_manifest
 from agent.errors import AgentError, BudgetSpent, Parked, ProviderError, Stopped, UsageError
 from agent.explore import remove_left_worktrees
+from agent.held import held
 from agent.limits import follow_limits
 from agent.loop import Loop
 from agent.milestones import Milestones
@@ -81,12 +82,7 @@ def work(path: Path, watcher: Watcher = silent, stop: threading.Event | None = N
 
     Raises `ProviderError` (and records the run as parked) when a model cannot be had; `resume` then goes on.
     """
-    lock = RunLock(path / ".rlm-agent" / "lock")
-    journal = Journal(path / ".rlm-agent" / "journal.db")
-    workspace = Workspace.open(path)
-    try:
-        take_lease(journal, time.time)
-        workspace.clear_stale_locks()
+    with held(path) as (journal, workspace):
         run = journal.read(runs.read_run)
         if run is None:
             raise UsageError(f"{path}: no run has begun here", "rlm-agent start --task task.yaml")
@@ -96,10 +92,6 @@ def work(path: Path, watcher: Watcher = silent, stop: threading.Event | None = N
         if stop is not None:
             runtime.stop = stop
         return _work(runtime)
-    finally:
-        workspace.close()
-        journal.close()
-        lock.release()
 
 
 def _work(runtime: Runtime) -> Outcome:

@@ -68,6 +68,13 @@ def uncovered(folds: Sequence[FoldRecord], last: int) -> list[tuple[int, int]]:
     return [*ranges, (at, last)] if at <= last else ranges
 
 
+def live_folds(runtime: Runtime, rollout: str) -> list[FoldRecord]:
+    """Return the folds of a rollout that are shown now, oldest range first; remembered until one is made."""
+    if rollout not in runtime.folds:
+        runtime.folds[rollout] = runtime.journal.read(lambda c: steps.live_folds(c, rollout))
+    return runtime.folds[rollout]
+
+
 def fold_when_due(runtime: Runtime, broker: CallBroker, rollout: str, step: int) -> FoldRecord | None:
     """Make the next fold of a rollout, if one is due after `step`.
 
@@ -75,7 +82,7 @@ def fold_when_due(runtime: Runtime, broker: CallBroker, rollout: str, step: int)
     """
     if step - runtime.task.fold.keep_steps < BLOCK:
         return None
-    folds = runtime.journal.read(lambda c: steps.live_folds(c, rollout))
+    folds = live_folds(runtime, rollout)
     wanted = due(folds, step, runtime.task.fold.keep_steps)
     if wanted is None:
         return None
@@ -101,7 +108,7 @@ def fold_range(runtime: Runtime, rollout: str, step: int, first: int, last: int,
 
     Raises ValueError, naming what can be folded, when the range ends too late, cuts a fold in two, or the summary is no summary.
     """
-    folds = runtime.journal.read(lambda c: steps.live_folds(c, rollout))
+    folds = live_folds(runtime, rollout)
     told = f"steps {first} to {last} are shown as your summary from now on"
     if any((f.first, f.last, f.source) == (first, last, "model") for f in folds):
         return told  # this cell runs again
@@ -132,7 +139,7 @@ def fold_branch(runtime: Runtime, rollout: str, step: int, first: int, last: int
 
     A fold that reaches over an end of the range keeps its steps.
     """
-    folds = runtime.journal.read(lambda c: steps.live_folds(c, rollout))
+    folds = live_folds(runtime, rollout)
     for fold in folds:
         if fold.first < first <= fold.last:
             first = fold.last + 1
@@ -253,4 +260,5 @@ def _store(runtime: Runtime, made: FoldRecord, merged: Sequence[str], step: int)
         runs.add_event(connection, made.created_at, "folded", made.rollout, step, **facts)
 
     runtime.journal.write(store)
+    runtime.folds.pop(made.rollout, None)
     runtime.tell("fold", first=made.first, last=made.last, level=made.level)

@@ -15,13 +15,13 @@ from ulid import ULID
 
 from agent import home
 from agent.errors import UsageError
+from agent.held import held
 from agent.recover import recover_refs
 from agent.rewind import Rewound, rewind
 from agent.task import Task
 from agent.testing import crash_point
 from state import runs
-from state.journal import Journal, copy_journal
-from state.lease import RunLock, take_lease
+from state.journal import copy_journal
 from workspaces.creation import copy_repository
 from workspaces.workspace import Workspace
 
@@ -57,27 +57,16 @@ def fork(source: Path, step: int, target: Path, name: str | None = None) -> Fork
 
 def rewind_run(path: Path, step: int) -> Rewound:
     """Take the run in this workspace back to the end of `step`; raises `RunHeld` while a process works on it."""
-    lock = RunLock(path / ".rlm-agent" / "lock")
-    journal = Journal(path / ".rlm-agent" / "journal.db")
-    workspace = Workspace.open(path)
-    try:
-        take_lease(journal, time.time)
-        workspace.clear_stale_locks()
+    with held(path) as (journal, workspace):
         recover_refs(journal, workspace, time.time)
         return rewind(path, journal, workspace, step, time.time())
-    finally:
-        workspace.close()
-        journal.close()
-        lock.release()
 
 
 def _begin(source: Path, target: Path, step: int, name: str | None) -> Forked:
     """Turn the copy into a run of its own."""
     private = target / ".rlm-agent"
-    lock, journal = RunLock(private / "lock"), Journal(private / "journal.db")
-    workspace = Workspace.adopt(target)
-    try:
-        take_lease(journal, time.time)
+    Workspace.adopt(target).close()
+    with held(target) as (journal, workspace):
         recover_refs(journal, workspace, time.time)
         rewind(target, journal, workspace, step, time.time())
         run = journal.read(runs.read_run)
@@ -95,10 +84,6 @@ def _begin(source: Path, target: Path, step: int, name: str | None) -> Forked:
         (private / _MARK).unlink()
         home.remember(home.IndexEntry(made.run, made.name, str(target)))
         return made
-    finally:
-        workspace.close()
-        journal.close()
-        lock.release()
 
 
 def _claim(target: Path, private: Path) -> None:

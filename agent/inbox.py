@@ -15,6 +15,7 @@ import msgspec
 from ulid import ULID
 
 from agent.errors import UsageError
+from workspaces.locks import sync_path
 
 MAX_BYTES = 65_536
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -49,7 +50,7 @@ def post(workspace: Path, text: str) -> str:
         os.fsync(file.fileno())
     fresh.rename(folder / f"{message.id}.json")
     for place in (folder, folder.parent):
-        _sync(place)
+        sync_path(place)
     return message.id
 
 
@@ -76,11 +77,3 @@ def taken(workspace: Path, ids: list[str]) -> None:
     for message in ids:
         with suppress(FileNotFoundError):
             (workspace / ".rlm-agent" / "inbox" / f"{message}.json").unlink()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,10 +11,11 @@ from typing import Any
 from agent.prompt import render_step
 from agent.runtime import Runtime
 from agent.scope import Scope
-from state import runs, search, steps
+from state import branches, runs, search, steps
 from workspaces import gcc
 
 MAX_CHARS = 6000
+_ALL_CHARS = 1 << 20  # of a text that is paged here
 _HITS = 20
 _INDEXED = 500  # rows of a kind that are indexed at a time
 
@@ -44,8 +45,22 @@ def look_back(scope: Scope, args: dict[str, Any]) -> str:
     if args.get("metadata") is not None:
         return gcc.context_metadata(workspace.path, branch, str(args["metadata"]), MAX_CHARS, offset)
     if args.get("branch") is not None:
-        return gcc.context_branch(workspace.path, branch, MAX_CHARS, offset)
-    return gcc.context_overview(workspace.path, MAX_CHARS, offset)
+        ended = runtime.journal.read(lambda c: _ends(c, branch))
+        shown = gcc.context_branch(workspace.path, branch, _ALL_CHARS)
+        return _page("\n".join([*ended, shown]), offset, f"CONTEXT(branch={branch!r}")
+    ended = runtime.journal.read(_ends)
+    return _page("\n".join([gcc.context_overview(workspace.path, _ALL_CHARS), *ended]), offset, "CONTEXT(")
+
+
+def _ends(connection: Any, name: str | None = None) -> list[str]:
+    """Say what became of the branches that are not open any more, or whose merge waits."""
+    found = [row for row in branches.all_branches(connection) if name in (None, row.name)]
+    ended = [f"{row.name}: {row.state} ({row.summary or 'nothing said'})" for row in found if row.state != "open"]
+    waits = [
+        f"{row.name}: its merge into {row.merging} waits for conflicts to be resolved" for row in found if row.merging
+    ]
+    lines = [*ended, *waits]
+    return ["", "What became of them:", *(f"- {line}" for line in lines)] if lines and name is None else lines
 
 
 def _step(runtime: Runtime, rollout: str, seq: int) -> str:
@@ -105,4 +120,5 @@ def _child(runtime: Runtime, parent: str, step: int | None, number: int) -> str:
 def _page(text: str, offset: int, call: str) -> str:
     part = text[offset : offset + MAX_CHARS]
     rest = len(text) - offset - len(part)
-    return part if rest <= 0 else f"{part}\n… {rest} more characters: {call}, offset={offset + len(part)})"
+    more = "" if call.endswith("(") else ", "
+    return part if rest <= 0 else f"{part}\n… {rest} more characters: {call}{more}offset={offset + len(part)})"

@@ -62,6 +62,7 @@ class Loop:
             over = True
             return Outcome("budget", error.message, self._acting.partial)
         finally:
+            self._rt.folds.pop(self._rollout.id, None)
             self._acting.leave(over)
 
     def _resume(self) -> tuple[StepRecord, StepRecord | None]:

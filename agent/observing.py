@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.asked import Settled
-from agent.folding import uncovered
+from agent.folding import live_folds, uncovered
 from agent.models.costmap import context_window
 from agent.places import short_text
 from agent.prompt import Material, Prompt, assemble
@@ -17,7 +17,7 @@ from agent.prompts import prompt
 from agent.scope import Scope
 from agent.stuck import WINDOW, Signs, signs_in, told
 from state import branches, runs, steps
-from state.records import FoldRecord, StepRecord
+from state.records import StepRecord
 from workspaces import gcc
 
 if TYPE_CHECKING:
@@ -47,16 +47,13 @@ class Observing:
         """Assemble the prompt of step `seq`; `context` is a line about the material, `events` and `said` what happened since."""
         keep, standing = self._rt.task.fold.keep_steps, self.standing(seq - 1)
 
-        def read(connection: Connection) -> tuple[list[FoldRecord], list[StepRecord]]:
-            folds = steps.live_folds(connection, self._rollout.id)
-            raw = uncovered(folds, seq - 1)
-            first = max(raw[0][0], seq - 3 * keep) if raw else seq
-            rows = [row for row in standing.rows if first <= row.seq]
-            if not rows or rows[0].seq > first:
-                rows = steps.recent(connection, self._rollout.id, first, seq - 1)
-            return folds, [row for row in rows if any(a <= row.seq <= b for a, b in raw)]
-
-        folds, shown = self._rt.journal.read(read)
+        folds = live_folds(self._rt, self._rollout.id)
+        raw = uncovered(folds, seq - 1)
+        first = max(raw[0][0], seq - 3 * keep) if raw else seq
+        rows = [row for row in standing.rows if first <= row.seq]
+        if first < seq and (not rows or rows[0].seq > first):
+            rows = self._rt.journal.read(lambda c: steps.recent(c, self._rollout.id, first, seq - 1))
+        shown = [row for row in rows if any(a <= row.seq <= b for a, b in raw)]
         last = shown[-1] if shown else self._rt.journal.read(lambda c: steps.read_step(c, self._rollout.id, seq - 1))
         return assemble(
             Material(
@@ -96,6 +93,17 @@ class Observing:
         refused = runs.count_steps(connection, "not_accepted", rollout, self._fresh) if errors else 0
         return Standing(refused, errors, signs_in(rows, commits), rows)
 
+    def _branch(self) -> str:
+        """Say which branch is checked out, and whether a merge into it waits."""
+        workspace = self._scope.workspace
+        branch = workspace.head().branch
+        if not workspace.merge_waits():
+            return f"branch: {branch}"
+        merge = self._rt.journal.read(lambda c: branches.pending_merge(c, branch))
+        return f"branch: {branch}" + (
+            f"; a merge of {merge.name} waits for its conflicts to be resolved" if merge else ""
+        )
+
     def _role(self) -> str:
         return "root" if self._scope.has_tree else "ask" if self._rollout.depth == 0 else "child"
 
@@ -114,7 +122,7 @@ class Observing:
             "left: " + ", ".join(f"{v:g} {k}" for k, v in left.items() if v is not None),
         ]
         if self._scope.has_tree:
-            lines.insert(0, f"branch: {self._scope.workspace.head().branch}")
+            lines.insert(0, self._branch())
         return "\n".join(lines)
 
 

@@ -95,15 +95,17 @@ def _estimated(material: Material, bound: int) -> Prompt:
         system = cut(system, max(50, bound // 4))
         room = max(100, bound - reserve - count_tokens(system) - 4 * _PER_MESSAGE)
     shares = max(40, room - _FRAMES)
-    first = _first_message(material, shares)
-    state = _state(material, shares)
-    left = room - count_tokens(first) - count_tokens(state)
-    shown = _show_steps(material.steps, left, left - bound // _SPARE)
-    messages = [Message("system", system), Message("user", first)]
-    for reply, observation in shown:
+    first, state = _first_message(material, shares), _state(material, shares)
+    # Part by part: most of them are the same in each prompt, and counted already.
+    sizes = [count_tokens(system), sum(count_tokens(part) + 1 for part in first)]
+    left = room - sizes[1] - count_tokens(state) - 1
+    messages = [Message("system", system), Message("user", "\n\n".join(first))]
+    for reply, observation in _show_steps(material.steps, left, left - bound // _SPARE):
         messages += [Message("assistant", reply), Message("user", observation)]
+        sizes += [count_tokens(reply), count_tokens(observation)]
     messages[-1] = Message("user", f"{messages[-1].content}\n\n{state}")
-    tokens = reserve + sum(count_tokens(m.content) + _PER_MESSAGE for m in messages)
+    sizes[-1] += count_tokens(state) + 1
+    tokens = reserve + sum(size + _PER_MESSAGE for size in sizes)
     digest = hashlib.sha256("\0".join(f"{m.role}\0{m.content}" for m in messages).encode()).hexdigest()
     return Prompt(tuple(messages), tokens, digest, reserve)
 
@@ -113,7 +115,8 @@ def render_step(step: StepRecord) -> str:
     return f"step {step.seq}:\n{step.reply or ''}\nobservation:\n{step.observation or ''}"
 
 
-def _first_message(material: Material, room: int) -> str:
+def _first_message(material: Material, room: int) -> list[str]:
+    """Return the parts of the first message, the most stable first."""
     parts = [f"<task>\n{cut(material.goal.strip(), int(room * 0.35), 'cut, see the task file')}\n</task>"]
     if material.roadmap.strip():
         parts.append(f"<roadmap>\n{_roadmap(material, room // 10)}\n</roadmap>")
@@ -126,7 +129,7 @@ def _first_message(material: Material, room: int) -> str:
         parts.append(f"<history>\n{_history(material.folds, room // 4)}\n</history>")
     if material.environment:
         parts.append(f"<environment>\n{cut(material.environment, room // 10)}\n</environment>")
-    return "\n\n".join(parts)
+    return parts
 
 
 def _roadmap(material: Material, room: int) -> str:

@@ -15,6 +15,7 @@ from agent.models.registry import ModelPool
 from agent.task import Task
 from agent.tools import ToolBox
 from state.journal import Journal
+from state.records import FoldRecord
 from workspaces.workspace import Workspace
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ class Runtime:
     now: threading.Event = field(default_factory=threading.Event)
     #: where the run itself last left or saw each branch
     heads: dict[str, str | None] = field(default_factory=dict)
+    #: the folds that each rollout is shown, as far as they were read
+    folds: dict[str, list[FoldRecord]] = field(default_factory=dict)
     #: held while worktrees are made or taken away: git's own record of them is shared
     worktrees: threading.Lock = field(default_factory=threading.Lock)
     #: REPLs of ended rollouts that are being taken apart

@@ -138,6 +138,11 @@ class TreeCalls:
 
     def _explore(self, key: CallKey, args: _Explore) -> Any:
         """Run children on branches of their own; their work is in git when this returns."""
+        depth = self._rt.task.limits.depth
+        if self._scope.rollout.depth + 1 > depth:
+            return _failed(
+                f"explore: limits.depth is {depth}, so no child may be started here; BRANCH and work yourself"
+            )
         ideas = [Idea(*idea) for idea in args.ideas]
         return explore(self._scope, self._branches, key, ideas, self._children, args.limits)
 

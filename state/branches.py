@@ -17,8 +17,8 @@ from state.records import BranchRecord, LogRow, MilestoneRecord, StepRecord
 from state.rows import add, many, one
 
 _B, _M, _L = schema.branch.c, schema.milestone.c, schema.log.c
-_NEXT_COMMIT = select(func.coalesce(func.max(_M.number), 0) + 1).where(_M.branch == bindparam("of"))
-_NEXT_ENTRY = select(func.coalesce(func.max(_L.number), 0) + 1).where(_L.branch == bindparam("of"))
+_NEXT_COMMIT = select(_M.number + 1).where(_M.branch == bindparam("of")).order_by(_M.number.desc()).limit(1)
+_NEXT_ENTRY = select(_L.number + 1).where(_L.branch == bindparam("of")).order_by(_L.number.desc()).limit(1)
 _COMMITS = (
     select(schema.milestone).where(_M.branch == bindparam("of"), _M.number > bindparam("after")).order_by(_M.number)
 )
@@ -66,7 +66,7 @@ def pending_merge(connection: Connection, into: str) -> BranchRecord | None:
 
 def next_commit(connection: Connection, branch: str) -> int:
     """Return the number that the next commit of a branch gets."""
-    return int(connection.execute(_NEXT_COMMIT, {"of": branch}).scalar_one())
+    return int(connection.execute(_NEXT_COMMIT, {"of": branch}).scalar() or 1)
 
 
 def add_commit(connection: Connection, record: MilestoneRecord) -> None:
@@ -104,7 +104,7 @@ def log_step(connection: Connection, step: StepRecord, branch: str) -> None:
 
 def next_entry(connection: Connection, branch: str) -> int:
     """Return the number that the next entry of a branch's log gets."""
-    return int(connection.execute(_NEXT_ENTRY, {"of": branch}).scalar_one())
+    return int(connection.execute(_NEXT_ENTRY, {"of": branch}).scalar() or 1)
 
 
 def unite_logs(connection: Connection, branch: str, theirs: str, by_rollout: str, by_step: int) -> int:

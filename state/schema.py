@@ -214,7 +214,8 @@ Index("call_by_question", call.c.kind, call.c.args_hash)
 Index("rollout_by_parent", rollout.c.parent)
 Index("fold_live", fold.c.rollout, fold.c.merged_into)
 Index("branch_by_name", branch.c.name)
-Index("event_by_kind", event.c.kind, event.c.rollout, event.c.step)
+Index("event_by_kind", event.c.kind, event.c.rollout, event.c.seq)
+Index("milestone_by_step", milestone.c.rollout, milestone.c.step)
 # What a start has to look for among ten thousand steps and calls: each of these holds a handful of rows.
 Index("step_pending", step.c.rollout, sqlite_where=step.c.ref_pending == 1)
 Index("step_stored", step.c.rollout, step.c.seq, sqlite_where=step.c.namespace.is_not(None))
@@ -258,7 +259,7 @@ _STEPS: dict[int, tuple[str, ...]] = {
     2: (
         "ALTER TABLE rollout ADD COLUMN branch TEXT",
         "ALTER TABLE step ADD COLUMN branch TEXT",
-        "CREATE INDEX IF NOT EXISTS event_by_kind ON event (kind, rollout, step)",
+        "CREATE INDEX IF NOT EXISTS event_by_kind ON event (kind, rollout, seq)",
         "CREATE INDEX IF NOT EXISTS step_pending ON step (rollout) WHERE ref_pending = 1",
         "CREATE INDEX IF NOT EXISTS step_stored ON step (rollout, seq) WHERE namespace IS NOT NULL",
         "CREATE INDEX IF NOT EXISTS call_pending ON call (id) WHERE ref_pending = 1",

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
+from workspaces.choosing import Choosing, Marked, Name
 from workspaces.marks import Marks
 from workspaces.objects import EMPTY_TREE, EXECUTABLE, FILE, GITLINK, SYMLINK, TREE
-from workspaces.rules import is_dot_git, is_secret
 from workspaces.seen import (
     FOLDER,
     MAX_DEPTH,
@@ -39,35 +38,13 @@ _FULL_EVERY = 64  # scans, for what no mark tells of
 Changed = Mapping[str, Mapping[str, bool]]
 
 
-class _Name(Protocol):
-    """A name in a folder, as a listing or a mark gives it."""
-
-    @property
-    def name(self) -> str: ...
-    def is_dir(self, *, follow_symlinks: bool = ...) -> bool: ...
-    def is_symlink(self) -> bool: ...
-
-
-class _Marked:
-    """A name that a mark told of, with its mode."""
-
-    def __init__(self, name: str, mode: int) -> None:
-        self.name, self._mode = name, mode
-
-    def is_dir(self, *, follow_symlinks: bool = False) -> bool:
-        return stat.S_ISDIR(self._mode)
-
-    def is_symlink(self) -> bool:
-        return stat.S_ISLNK(self._mode)
-
-
 class TreeScanner:
     """Makes trees of one folder, remembering what it saw."""
 
     def __init__(self, root: Path, store: GitStore, scope: Scope, marked: bool = False) -> None:
         self._root, self._store, self._scope = root, store, scope
         self._top = Folder()
-        self._rules_read_again = False
+        self._choose = Choosing(scope)
         #: None until the first scan, so that who only reads has no descriptor open
         self._marks: Marks | None = None
         self._marked, self._since_full = marked, 0
@@ -88,9 +65,7 @@ class TreeScanner:
 
         `full` asks for a full look, or with False for none that is not needed.
         """
-        self._rules_read_again = False
-        tracked = self._scope.tracked
-        again = tracked is not None and tracked.refresh(lambda path: self.signature(path) is not None)
+        again = self._choose.refresh(lambda path: self.signature(path) is not None)
         try:
             changed = self._changed()
             due = self._since_full >= _FULL_EVERY if full is None else full
@@ -136,7 +111,7 @@ class TreeScanner:
         self._watch(fd, prefix, node)
         with os.scandir(fd) as found:
             entries = list(found)
-        if self._scope.rules is not None and self._rules_changed(
+        if self._scope.rules is not None and self._choose.rules_changed(
             fd, node, any(e.name == ".gitignore" for e in entries)
         ):
             fresh = True
@@ -146,8 +121,8 @@ class TreeScanner:
         files: dict[str, File] = {}
         folders: dict[str, Folder] = {}
         known, old_folders, changed = node.files, node.folders, not node.scanned
-        new: list[_Name] = []
-        inside: list[_Name] = []
+        new: list[Name] = []
+        inside: list[Name] = []
         for entry in entries:
             name = entry.name
             if entry.is_dir(follow_symlinks=False):
@@ -162,7 +137,7 @@ class TreeScanner:
                 new.append(entry)
         skipped: list[Skipped] = []
         links: dict[str, str] = {} if again else dict(node.links)
-        for kept in self._kept(prefix, node, new, links, skipped):
+        for kept in self._choose.kept(prefix, node, new, links, skipped):
             if kept.is_dir(follow_symlinks=False):
                 inside.append(kept)
                 continue
@@ -252,7 +227,7 @@ class TreeScanner:
             dirty = dirty or folder is not None
             links: dict[str, str] = {}
             known = old is not None and not stat.S_ISDIR(mode) and not replaced
-            there = mode and (known or self._kept(prefix, node, [_Marked(name, mode)], links, skipped))
+            there = mode and (known or self._choose.kept(prefix, node, [Marked(name, mode)], links, skipped))
             dirty = node.links.pop(name, None) != links.get(name) or dirty
             node.links.update(links)
             if there and stat.S_ISDIR(mode):
@@ -296,68 +271,6 @@ class TreeScanner:
             os.close(inner)
         return True
 
-    def _kept(
-        self,
-        prefix: str,
-        node: Folder,
-        entries: Iterable[_Name],
-        links: dict[str, str],
-        skipped: list[Skipped],
-    ) -> list[_Name]:
-        """Return those of the entries that a snapshot holds."""
-        scope = self._scope
-        kept: list[_Name] = []
-        open_questions: list[_Name] = []
-        for entry in entries:
-            name, path = entry.name, prefix + entry.name
-            if path in scope.left_out or (name == ".git" and scope.rules is not None):
-                continue
-            if is_dot_git(name) or (name.lower() == ".gitmodules" and entry.is_symlink()):
-                skipped.append(Skipped(path, "git"))
-                continue
-            link = self._gitlink(path)
-            if link is not None and entry.is_dir(follow_symlinks=False):
-                links[name] = link
-                continue
-            if scope.rules is None or self._is_tracked(path):
-                kept.append(entry)
-            elif is_secret(name):
-                skipped.append(Skipped(path, "secret"))
-            else:
-                open_questions.append(entry)
-        if open_questions and scope.rules is not None:
-            unknown = [entry.name for entry in open_questions if entry.name not in node.verdicts]
-            answers = scope.rules.ignored([prefix + name for name in unknown])
-            node.verdicts.update(zip(unknown, answers, strict=True))
-            kept += [entry for entry in open_questions if not node.verdicts[entry.name]]
-        return kept
-
-    def _gitlink(self, path: str) -> str | None:
-        tracked = self._scope.tracked
-        found = tracked.files.get(path) if tracked is not None else None
-        return found[1] if found is not None and found[0] == GITLINK else None
-
-    def _is_tracked(self, path: str) -> bool:
-        tracked = self._scope.tracked
-        return tracked is not None and (path in tracked.files or path in tracked.folders)
-
-    def _rules_changed(self, fd: int, node: Folder, present: bool) -> bool:
-        """Tell whether this folder's `.gitignore` is another than at the last scan, and have git read it again."""
-        content = None
-        if present:
-            try:
-                content = read_at(fd, ".gitignore")
-            except OSError:
-                content = None
-        if content == node.rules:
-            return False
-        node.rules = content
-        if self._scope.rules is not None and not self._rules_read_again:
-            # Once a scan is enough: git reads a folder's rules when it is first asked about something inside.
-            self._scope.rules.forget()
-            self._rules_read_again = True
-        return True
-
     def _file(self, fd: int, name: str, prefix: str, seen: File | None, skipped: list[Skipped]) -> File | None:
         """Hash one file or link; None when it is gone or left out."""
         path = prefix + name
@@ -373,7 +286,7 @@ class TreeScanner:
                 return None
             elif before.st_size > self._scope.max_bytes:
                 skipped.append(Skipped(path, "oversized", before.st_size))
-                return self._last_tracked(path, signature)
+                return self._choose.last_tracked(path, signature)
             else:
                 mode = EXECUTABLE if before.st_mode & 0o100 else FILE
                 content = read_at(fd, name)
@@ -382,15 +295,9 @@ class TreeScanner:
             return None
         except OSError:
             skipped.append(Skipped(path, "unreadable"))
-            return self._last_tracked(path, (0, 0, 0, 0, 0))
+            return self._choose.last_tracked(path, (0, 0, 0, 0, 0))
         racy = signature_of(after) != signature or is_racy(after.st_ctime_ns)
         return File(signature, racy, mode, bytes.fromhex(self._store.write_blob(content)))
-
-    def _last_tracked(self, path: str, signature: Signature) -> File | None:
-        """Keep what git has of a file that can't be taken in now: leaving it out would delete it from the branch."""
-        tracked = self._scope.tracked
-        found = tracked.files.get(path) if tracked is not None else None
-        return File(signature, True, found[0], bytes.fromhex(found[1])) if found is not None else None
 
     def _write(self, node: Folder, has_entries: bool) -> bytes | None:
         parts = [(os.fsencode(name), file.mode, file.sha) for name, file in node.files.items()]

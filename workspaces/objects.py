@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple
 
 from workspaces.command import GitPipe
 from workspaces.errors import WorkspaceError
+from workspaces.packs import PackIndexes
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 TREE, FILE, EXECUTABLE, SYMLINK, GITLINK = 0o40000, 0o100644, 0o100755, 0o120000, 0o160000
@@ -112,6 +113,7 @@ class LooseObjects:
         self._durable: set[str] = set()
         self._trusted_before = 0.0
         self._pool: ThreadPoolExecutor | None = None
+        self._packs = PackIndexes(self._root)
 
     def write(self, kind: str, content: bytes) -> str:
         """Write an object that is not there yet and return its sha; it is readable and durable after `barrier()`."""
@@ -159,6 +161,7 @@ class LooseObjects:
             os.close(item.descriptor)
             os.unlink(item.temporary)
         self._pending.clear()
+        self._packs.close()
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -187,7 +190,7 @@ class LooseObjects:
         try:
             found = os.stat(path)
         except FileNotFoundError:
-            return bool(self._packs()) and self._reader.exists(sha)
+            return self._packs.has(sha) or (self._borrows() and self._reader.exists(sha))
         if found.st_size == 0:
             return False  # what a power cut left of somebody's unsynced write: our own copy replaces it
         self._trust_what_was_there()
@@ -195,13 +198,8 @@ class LooseObjects:
             self._dirty.update((path, os.path.dirname(path), self._root))
         return True
 
-    def _packs(self) -> bool:
-        try:
-            with os.scandir(os.path.join(self._root, "pack")) as found:
-                if any(entry.name.endswith(".idx") for entry in found):
-                    return True
-        except FileNotFoundError:
-            pass
+    def _borrows(self) -> bool:
+        """Say whether another repository's objects are used, too."""
         return os.path.exists(os.path.join(self._root, "info", "alternates"))
 
     def _trust_what_was_there(self) -> None:

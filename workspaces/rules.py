@@ -123,8 +123,10 @@ class Tracked:
         self.files: dict[str, tuple[int, str]] = {}
         self.folders: set[str] = set()
 
-    def refresh(self, is_seen: Callable[[str], bool] = lambda _: False) -> bool:
-        """Read the index if it has changed; return whether that can change what is left out.
+    def refresh(
+        self, is_left_out: Callable[[str], bool] = lambda _: False, is_seen: Callable[[str], bool] = lambda _: False
+    ) -> bool:
+        """Read the index if it has changed; return whether that can change what else is left out.
 
         It cannot where only paths came that `is_seen`, as with every commit of our own.
         """
@@ -138,12 +140,14 @@ class Tracked:
         before, first = self.files, self._mark is None
         self.files, self.folders = self._read() if mark else ({}, set())
         self._mark = mark
-        if first or before.keys() - self.files.keys():
-            return True
-        links = [
-            path for path, (mode, _) in self.files.items() if mode == GITLINK and before.get(path) != self.files[path]
-        ]
-        return bool(links) or not all(is_seen(path) for path in self.files.keys() - before.keys())
+        gone, came = before.keys() - self.files.keys(), self.files.keys() - before.keys()
+        links = [path for path, (mode, _) in self.files.items() if mode == GITLINK]
+        return (
+            first
+            or not all(map(is_left_out, gone))
+            or any(before.get(path) != self.files[path] for path in links)
+            or not all(is_left_out(path) or is_seen(path) for path in came)
+        )
 
     def _read(self) -> tuple[dict[str, tuple[int, str]], set[str]]:
         listed = subprocess.run(

@@ -226,6 +226,10 @@ class Workspace:
         with disk_errors(self.path):
             note_merge(self._store.git_dir, theirs)
 
+    def merge_waits(self) -> bool:
+        """Say whether a merge waits here to be concluded."""
+        return (self._store.git_dir / "MERGE_HEAD").exists()
+
     def merge_base(self, a: str, b: str) -> str | None:
         """Return the best common ancestor of two commits, or None."""
         said = run_git(self.path, "merge-base", a, b, git_dir=self._store.git_dir, check=False).decode().strip()

@@ -58,7 +58,9 @@ def doctor(as_json: JsonFlag = False) -> int:
     from agent.repl.sandbox import choose
 
     git = shutil.which("git")
-    git_version = subprocess.run([git, "--version"], capture_output=True, text=True).stdout.strip() if git else "missing"
+    git_version = (
+        subprocess.run([git, "--version"], capture_output=True, text=True).stdout.strip() if git else "missing"
+    )
     numbers = re.search(r"(\d+)\.(\d+)", git_version)
     good = numbers is not None and (int(numbers[1]), int(numbers[2])) >= (2, 38)
     try:

@@ -24,12 +24,15 @@ def say(
     as_json: JsonFlag = False,
 ) -> int:
     """Tell a run something, or answer its question; its next prompt shows it once."""
+    from agent.errors import UsageError
     from agent.home import find_workspace
     from agent.inbox import post
     from agent.status import status_of
 
     path = find_workspace(run)
     document = status_of(path)
+    if document["outcome"] is not None and document["outcome"]["kind"] == "done":
+        raise UsageError(f"{path}: this run is done, and hears nothing any more", "rlm-agent rewind STEP, then say it")
     number = post(path, text)
     waits = document["state"] != "running"
     if resume and waits:

@@ -38,7 +38,8 @@ def test_two_ideas_are_tried_merged_and_abandoned(tmp_path: Path) -> None:
     told = observations(workspace)
     assert "'a.txt'" in told[3] and "'draft.txt'" in told[3] and "b.txt" not in told[3]
     assert "merged idea/one into main" in told[5] and "merged already" in told[5] and "b 42" in told[5]
-    assert "abandoned: c is of no use" in told[6] and "another try" in told[6]
+    assert "idea/two: abandoned (c is of no use)" in told[6] and "another try" in told[6]
+    assert "idea/one: merged (a.txt has two lines)" in told[6]
     assert_sound(workspace)
     parents = git(workspace, "log", "-1", "--merges", "--format=%p %s", "main").split()
     assert len(parents) > 3 and git(workspace, "merge-base", "main", "idea/one") == git(

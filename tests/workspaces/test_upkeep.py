@@ -10,6 +10,7 @@ import pytest
 
 from tests.workspaces.gits import git
 from workspaces import upkeep
+from workspaces.packs import PackIndexes
 from workspaces.workspace import Workspace
 
 REF = "refs/rlm-agent/steps/R"
@@ -100,3 +101,18 @@ def test_a_thinned_chain_has_the_same_checkpoints_with_fewer_before_them(ws: Wor
 )
 def test_old_checkpoints_are_kept_the_more_rarely_the_older_they_are(step: int, newest: int, kept: bool) -> None:
     assert upkeep.is_kept(step, newest) is kept
+
+
+def test_what_is_packed_is_not_written_again(ws: Workspace) -> None:
+    walk(ws, 40)
+    names = git(ws.path, "rev-list", "--objects", "--all", "--no-object-names").split()
+    ws.packing.start(whole=True)
+    ws.packing.finish()
+    packs = PackIndexes(str(ws.path / ".git/objects"))
+    assert all(packs.has(name) for name in names)
+    assert not any(packs.has(f"{n:02x}" + "0" * 38) for n in range(256))
+    packs.close()
+    before = loose(ws)
+    with Workspace.open(ws.path) as again:
+        again.snapshot()
+    assert loose(ws) == before
