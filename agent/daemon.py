@@ -39,7 +39,7 @@ from state import runs, steps
 from state.errors import JournalError
 from state.journal import Journal
 from state.lease import RunLock, take_lease
-from state.records import CallKey, RolloutRecord, RunRecord
+from state.records import RolloutRecord, RunRecord
 from workspaces.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -221,10 +221,7 @@ def _final_commit(scope: Scope, outcome: Outcome) -> None:
     if last is None or last.seq == 0 or (outcome.kind == "parked" and last.state != "done"):
         return  # a cell that waits for its answer is rolled back and runs again: its half-done work is no milestone
     with suppress(ProviderError, BudgetSpent):
-        title = {"done": "Done", "stopped": "Stopped"}.get(outcome.kind, f"Ended: {outcome.kind}")
-        line = (outcome.answer.strip().split("\n")[0] if outcome.kind == "done" else outcome.reason)[:120]
-        key = CallKey(root.id, last.seq + (last.state == "done"), "commit", f"end {outcome.kind}", 0)
-        Milestones(scope).commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False)
+        Milestones(scope).commit_end(outcome)
 
 
 def _record(runtime: Runtime, root: RolloutRecord, outcome: Outcome) -> None:

@@ -23,7 +23,7 @@ from agent.outcome import Outcome
 from agent.runtime import Runtime
 from agent.scope import Scope
 from agent.toolcalls import told_before
-from state import runs, steps
+from state import runs
 from state.records import CallKey
 from workspaces import merging, worktrees
 from workspaces.workspace import Workspace
@@ -49,8 +49,8 @@ def explore(
     from agent.children import ChildRequest, run_children
 
     began = []
-    for idea in ideas:
-        made = CallKey(key.rollout, key.step, "branch", hash_args(key.args_hash, key.n, idea.name, idea.purpose), 0)
+    for number, idea in enumerate(ideas):
+        made = CallKey(key.rollout, key.step, "branch", hash_args(key.args_hash, key.n, number, idea.name), 0)
         began.append(branching.branch(made, idea.name, idea.purpose, enter=False))
     if here := scope.workspace.head().sha:
         scope.workspace.place_branch_files(here)
@@ -83,7 +83,7 @@ def explore(
 
 def place_of(runtime: Runtime, branch: str) -> Path:
     """Return where the worktree of a branch is."""
-    return runtime.private / "worktrees" / branch.replace("/", "__")
+    return runtime.private / "worktrees" / branch.replace("/", "+")  # which no branch's name has
 
 
 def enter(scope: Scope) -> Scope:
@@ -96,14 +96,9 @@ def enter(scope: Scope) -> Scope:
 
 
 def leave(scope: Scope, outcome: Outcome) -> None:
-    """Commit how an ended child left its branch, and take its worktree away."""
-    last = scope.runtime.journal.read(lambda c: steps.last_step(c, scope.rollout.id))
-    milestones = Milestones(scope)
+    """Commit how an ended child left its branch."""
     with suppress(ProviderError, BudgetSpent):
-        key = CallKey(scope.rollout.id, (last.seq if last else 0) + 1, "commit", f"end {outcome.kind}", 0)
-        line = (outcome.answer.strip().split("\n")[0] if outcome.kind == "done" else outcome.reason)[:120]
-        title = "Done" if outcome.kind == "done" else f"Ended: {outcome.kind}"
-        milestones.commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False)
+        Milestones(scope).commit_end(outcome)
 
 
 def remove(runtime: Runtime, branch: str) -> None:

@@ -49,5 +49,7 @@ class Hearing:
         """Delete what the journal has."""
         if self._waiting:
             crash_point("said.delivered")
+            for message in self._new:
+                self._rt.tell("said", text=message.text)
             inbox.taken(self._scope.workspace.path, [message.id for message in self._waiting])
             self._waiting, self._new = [], []

@@ -13,6 +13,7 @@ from agent.asked import Asked
 from agent.branchfiles import BranchFiles
 from agent.landing import Effect, Landing
 from agent.models.base import Message, ModelRequest
+from agent.outcome import Outcome
 from agent.prompts import prompt
 from agent.scope import Scope
 from agent.tokens import count_tokens, cut
@@ -137,6 +138,15 @@ class Milestones:
                 continue
             key = CallKey(self._rollout, seq, "commit", f"fold {fold.first}-{fold.last}", 0)
             self.commit(key, f"Steps {fold.first}-{fold.last}: {headline(fold.summary)}", fold.summary, own=False)
+
+    def commit_end(self, outcome: Outcome) -> None:
+        """Commit how the rollout ended, or where it waits, so that the branch's story ends with it."""
+        last = self._rt.journal.read(lambda c: steps.last_step(c, self._rollout))
+        seq = last.seq + (last.state == "done") if last is not None else 1
+        title = {"done": "Done", "stopped": "Stopped"}.get(outcome.kind, f"Ended: {outcome.kind}")
+        line = (outcome.answer.strip().split("\n")[0] if outcome.kind == "done" else outcome.reason)[:120]
+        key = CallKey(self._rollout, seq, "commit", f"end {outcome.kind}", 0)
+        self.commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False)
 
     def folds_at(self, seq: int) -> list[FoldRecord]:
         """Return the finest folds made at step `seq`."""

@@ -59,13 +59,14 @@ class Scope:
 
     @cached_property
     def context(self) -> dict[str, Any]:
-        """What becomes `context`: the rollout's own references or value, else, at the root, the task's manifest.
+        """What becomes `context`: the rollout's own references or value, else, at the root and on a branch, the task's manifest.
 
         Kept, since decoding the manifest of a hundred thousand files takes a tenth of a second. Raises `ContextError` when
         references leave the task's material.
         """
         if self.rollout.context is None:
-            return {"manifest": self.runtime.manifest.columns()} if self.rollout.depth == 0 else {"value": ""}
+            whole = self.rollout.depth == 0 or self.rollout.branch is not None
+            return {"manifest": self.runtime.manifest.columns()} if whole else {"value": ""}
         frame: dict[str, Any] = msgspec.msgpack.decode(self.rollout.context)
         if "refs" in frame:
             from agent.context.manifest import check_refs

@@ -27,6 +27,7 @@ TREE, FILE, EXECUTABLE, SYMLINK, GITLINK = 0o40000, 0o100644, 0o100755, 0o120000
 _OPEN_TEMPORARIES = 64
 _LEVEL = 1
 _PARALLEL_FROM = 16
+_ATTEMPTS = 20
 
 
 class Entry(NamedTuple):
@@ -122,10 +123,7 @@ class LooseObjects:
         if sha in self._durable or sha in self._pending or self._is_there(sha):
             return sha
         folder = os.path.join(self._root, sha[:2])
-        if not os.path.isdir(folder):
-            os.makedirs(folder, exist_ok=True)
-            self._dirty.add(self._root)
-        descriptor, temporary = tempfile.mkstemp(prefix="tmp_obj_", dir=folder)
+        descriptor, temporary = self._temporary(folder)
         self._pending[sha] = _Pending(descriptor, temporary, os.path.join(folder, sha[2:]))
         rest = memoryview(zlib.compress(data, _LEVEL))
         while rest:
@@ -165,6 +163,19 @@ class LooseObjects:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+    def _temporary(self, folder: str) -> tuple[int, str]:
+        """Open a new file in a folder, made where missing: a packing takes folders away that it has emptied."""
+        for attempt in range(_ATTEMPTS):
+            if not os.path.isdir(folder):
+                os.makedirs(folder, exist_ok=True)
+                self._dirty.add(self._root)
+            try:
+                return tempfile.mkstemp(prefix="tmp_obj_", dir=folder)
+            except FileNotFoundError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
 
     def _settle(self) -> None:
         items = self._pending
@@ -233,7 +244,10 @@ class LooseObjects:
 
 
 def _sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # packed meanwhile, and git has synced the pack before it took the loose object away
     try:
         os.fsync(descriptor)
     finally:

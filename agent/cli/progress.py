@@ -143,6 +143,24 @@ class Progress:
     def _on_rescued(self, facts: dict[str, Any]) -> None:
         self._say(f"          ! unfinished changes to {facts['files']} files saved as {facts['ref']}")
 
+    def _on_said(self, facts: dict[str, Any]) -> None:
+        self._say(f"          « {_short(facts['text'])}")
+
+    def _on_committed_outside(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! someone committed on {facts['branch']} ({facts['after'][:8]}); going on from there")
+
+    def _on_history_rewritten(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! someone rewrote {facts['branch']}; what it was is kept as {facts['rescue']}")
+
+    def _on_checked_out(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! someone checked out {facts['branch']}; going on there")
+
+    def _on_attached(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! no branch was checked out; back on {facts['branch']}")
+
+    def _on_packing_failed(self, facts: dict[str, Any]) -> None:
+        self._say(f"          ! the repository could not be packed: {_short(facts['why'])}; it is tried again")
+
     def _on_accepting(self, _facts: dict[str, Any]) -> None:
         self._state["doing"] = "checking the answer"
 

@@ -165,5 +165,7 @@ def _say_outcome(path: Path, outcome: Outcome, document: dict[str, Any]) -> None
         + f" · largest prompt {document['prompt_tokens']['max']:,} tokens"
     )
     print(f"  workspace  {path}\n  the story  git -C {path} log")
-    if outcome.kind != "done":
+    if outcome.kind == "parked" and outcome.reason.startswith("question: "):
+        print(f'  answer     rlm-agent say "…" {document["run"]} --resume')
+    elif outcome.kind != "done":
         print(f"  go on      rlm-agent resume {document['run']}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,3 +118,38 @@ def test_what_is_packed_is_not_written_again(ws: Workspace) -> None:
     with Workspace.open(ws.path) as again:
         again.snapshot()
     assert loose(ws) == before
+
+
+def test_writing_goes_on_while_packings_take_emptied_folders_away(ws: Workspace) -> None:
+    """A packing removes the folders of loose objects that it has emptied, also between a look and a write."""
+    objects, ended = ws.path / ".git/objects", threading.Event()
+
+    def take_away() -> None:
+        while not ended.is_set():
+            for number in range(256):
+                with suppress(OSError):
+                    (objects / f"{number:02x}").rmdir()
+
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    try:
+        names = []
+        for n in range(400):
+            names.append(ws.store.write_blob(f"object {n}".encode()))
+            if n % 5 == 0:
+                ws.store.barrier()
+        ws.store.barrier()
+    finally:
+        ended.set()
+        thread.join()
+    assert all(ws.store.exists(name) for name in names)
+    commits = walk(ws, 60)
+    for _ in range(3):
+        ws.packing.start(whole=True)
+        while ws.packing.on:
+            (ws.path / "busy").write_text(str(len(commits)))
+            commits.append(ws.write_commit(ws.snapshot(durable=False), commits[-1:], f"more {len(commits)}\n", 99))
+            ws.move_ref(REF, commits[-1], commits[-2])
+        ws.packing.finish()
+    assert git(ws.path, "rev-list", "--count", REF).strip() == str(len(commits))
+    assert git(ws.path, "fsck", "--strict", "--no-dangling") == ""
