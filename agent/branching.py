@@ -139,8 +139,8 @@ class Branching:
         """Make the merge commit; `work` is the tree of the files, `.GCC/branches` left out."""
         workspace, files = self._scope.workspace, self._milestones.files
         found = self._rt.journal.read(lambda c: branches.find_branch(c, name))
-        last = self._rt.journal.read(lambda c: branches.last_commit(c, name))
-        reached = (last.contribution if last else "") or "no commit of its own"
+        last = self._rt.journal.read(lambda c: branches.last_commit(c, name, own=True))
+        reached = last.contribution if last is not None else "no commit of its own"
         told = f"{found.purpose if found else 'made outside'}\n\n{reached}"
         merged = found or self._outside(record, name, into)
         self._milestones.record(record, into, f"Merge {name}", told, merged)

@@ -35,10 +35,11 @@ class Milestones:
         self._scope, self._rt, self._rollout = scope, scope.runtime, scope.rollout.id
         self.landing, self.files = Landing(scope), BranchFiles(scope)
 
-    def commit(self, key: CallKey, summary: str, contribution: str, own: bool = True) -> Effect:
+    def commit(self, key: CallKey, summary: str, contribution: str, own: bool = True, tells: bool = False) -> Effect:
         """Settle a COMMIT and return what the model is told.
 
-        `own` is whether the model asked for it: the loop's commits never conclude a merge.
+        `own` is whether the model asked for it: the loop's commits never conclude a merge. One that `tells` says all the same
+        what the branch has reached.
         """
         record = self.landing.begin(key)
         if record.settled:
@@ -52,7 +53,7 @@ class Milestones:
             if left:
                 return self.landing.settle(record, Effect(False, unresolved(merge.name, left)))
         concluded = merge if own else None
-        made = self.record(record, head.branch, summary, contribution, concluded)
+        made = self.record(record, head.branch, summary, contribution, concluded, own or tells)
         parents = [p for p in (head.sha, concluded.theirs if concluded else None) if p]
         tree = self.full_tree(head.branch, parents, concluded.name if concluded else "")
         return self.landing.land(
@@ -67,7 +68,13 @@ class Milestones:
         )
 
     def record(
-        self, record: CallRecord, branch: str, summary: str, contribution: str, merged: BranchRecord | None = None
+        self,
+        record: CallRecord,
+        branch: str,
+        summary: str,
+        contribution: str,
+        merged: BranchRecord | None = None,
+        own: bool = True,
     ) -> MilestoneRecord:
         """Return what a call records as a commit of `branch`, written once before anything of it is in git."""
         found = self._rt.journal.read(lambda c: branches.read_commit(c, record.id))
@@ -94,6 +101,7 @@ class Milestones:
                     log_first=(last.log_last if last else 0) + 1,
                     log_last=branches.next_entry(connection, branch) - 1,
                     origin=merged.name if merged is not None else "",
+                    own=int(own),
                 )
             )
             branches.add_commit(connection, made[0])
@@ -146,7 +154,7 @@ class Milestones:
         title = {"done": "Done", "stopped": "Stopped"}.get(outcome.kind, f"Ended: {outcome.kind}")
         line = (outcome.answer.strip().split("\n")[0] if outcome.kind == "done" else outcome.reason)[:120]
         key = CallKey(self._rollout, seq, "commit", f"end {outcome.kind}", 0)
-        self.commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False)
+        self.commit(key, f"{title}: {line}", outcome.answer or outcome.reason, own=False, tells=outcome.kind == "done")
 
     def folds_at(self, seq: int) -> list[FoldRecord]:
         """Return the finest folds made at step `seq`."""

@@ -23,6 +23,9 @@ _COMMITS = (
     select(schema.milestone).where(_M.branch == bindparam("of"), _M.number > bindparam("after")).order_by(_M.number)
 )
 _LAST_COMMIT = select(schema.milestone).where(_M.branch == bindparam("of")).order_by(_M.number.desc()).limit(1)
+_LAST_OWN = (
+    select(schema.milestone).where(_M.branch == bindparam("of"), _M.own == 1).order_by(_M.number.desc()).limit(1)
+)
 _STEP = schema.step.c
 _ENTRIES = (
     select(_L.number, _L.origin, _STEP.seq, _STEP.reply, _STEP.cell, _STEP.observation)
@@ -80,9 +83,9 @@ def read_commit(connection: Connection, call_id: str) -> MilestoneRecord | None:
     return one(connection, query, MilestoneRecord, of=call_id)
 
 
-def last_commit(connection: Connection, branch: str) -> MilestoneRecord | None:
-    """Return a branch's newest commit."""
-    return one(connection, _LAST_COMMIT, MilestoneRecord, of=branch)
+def last_commit(connection: Connection, branch: str, own: bool = False) -> MilestoneRecord | None:
+    """Return a branch's newest commit, or the newest that the model itself asked for."""
+    return one(connection, _LAST_OWN if own else _LAST_COMMIT, MilestoneRecord, of=branch)
 
 
 def commits_after(connection: Connection, branch: str, number: int) -> list[MilestoneRecord]:

@@ -156,7 +156,7 @@ class BranchRecord(msgspec.Struct, frozen=True):
 class MilestoneRecord(msgspec.Struct, frozen=True):
     """A COMMIT: the `number`-th of its branch, by the call `id`; it covers the entries log_first to log_last of the branch's log.
 
-    `progress` sums up all before it; `origin` is the branch that it merged.
+    `progress` sums up all before it; `origin` is the branch that it merged, `own` 0 where the loop made it by itself.
     """
 
     id: str
@@ -170,6 +170,7 @@ class MilestoneRecord(msgspec.Struct, frozen=True):
     log_first: int
     log_last: int
     origin: str = ""
+    own: int = 1
 
 
 class LogRow(msgspec.Struct, frozen=True):

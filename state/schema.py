@@ -179,6 +179,7 @@ milestone = Table(
     Column("log_first", Integer, nullable=False),
     Column("log_last", Integer, nullable=False),
     Column("origin", Text, nullable=False, server_default=""),
+    Column("own", Integer, nullable=False, server_default="1"),
     UniqueConstraint("branch", "number", name="milestone_number"),
 )
 log = Table(

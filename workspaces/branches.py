@@ -41,6 +41,10 @@ def check_new_branch(name: str, there: Mapping[str, str]) -> None:
             raise WorkspaceError(
                 f"{name!r} and branch {other!r} differ in upper and lower case alone", "rename it", "usage"
             )
+        if any(x != y and x.lower() == y.lower() for x, y in zip(_folders(name), _folders(other), strict=False)):
+            raise WorkspaceError(
+                f"{name!r} and branch {other!r} differ in upper and lower case alone", "rename it", "usage"
+            )
         if a.startswith(b + "/") or b.startswith(a + "/"):
             raise WorkspaceError(
                 f"{name!r} cannot stand beside branch {other!r}", "one may not be a folder of the other", "usage"
@@ -95,18 +99,17 @@ def place(store: GitStore, root: Path, private: Path, found: str, wanted: str) -
     folder = make_folder(root, ".GCC/branches")
     placing = Placing(folder, private / "tmp", private / "rescue" / "branches")
     try:
-        gone: list[bytes] = []
-        for path, old, new in differences(store, found, wanted):
-            if new is None or new.mode == TREE:
-                if old is not None and old.mode != TREE:
-                    gone.append(path)
-                continue
-            _, content = store.read_object(new.sha)
-            placing.write(path, content, False, new.mode == SYMLINK, lambda: None)
-        for path in gone:
+        differing = list(differences(store, found, wanted))
+        gone = [path for path, old, new in differing if old and old.mode != TREE and (not new or new.mode == TREE)]
+        for path in gone:  # first: a folder may take the place of a file
             if not _DERIVED.fullmatch(path):
                 _keep(folder, private / "rescue" / "branches", path)
             placing.remove(path)
+        for path, _, new in differing:
+            if new is None or new.mode == TREE:
+                continue
+            _, content = store.read_object(new.sha)
+            placing.write(path, content, False, new.mode == SYMLINK, lambda: None)
         for parent in sorted({os.path.dirname(path) for path in gone}, reverse=True):
             placing.remove_if_empty(parent, set())
     finally:
@@ -118,16 +121,26 @@ def note_merge(git_dir: Path, theirs: str | None) -> None:
     mark, message = git_dir / "MERGE_HEAD", git_dir / "MERGE_MSG"
     if theirs is not None:
         message.write_text("Merge\n")
-        mark.write_text(theirs + "\n")
+        fresh = mark.with_suffix(".new")
+        fresh.write_text(theirs + "\n")
+        fresh.rename(mark)  # git reads it whole or not at all
         return
     for file in (mark, message, git_dir / "MERGE_MODE"):
         with contextlib.suppress(FileNotFoundError):
             file.unlink()
 
 
+def _folders(name: str) -> list[str]:
+    return name.split("/")[:-1]
+
+
 def _keep(folder: Path, aside: Path, path: bytes) -> None:
     source, target = os.path.join(os.fsencode(folder), path), os.path.join(os.fsencode(aside), path)
     os.makedirs(os.path.dirname(target), exist_ok=True)
+    number = 0
+    while os.path.lexists(target + (b".%d" % number if number else b"")):
+        number += 1  # what was moved aside earlier stays
+    target += b".%d" % number if number else b""
     if os.path.lexists(source):
         shutil.copy2(source, target, follow_symlinks=False)
 

@@ -6,6 +6,7 @@ of the roadmap are united. Conflicts stand in the files between git's own marker
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from workspaces.shared import read_text
 from workspaces.workspace import Workspace
 
 _UNION = "/.GCC/main.md merge=union\n"
-_MARKERS = ("<<<<<<< ", "=======", ">>>>>>> ")
+# Seven characters each, or more where the attribute `conflict-marker-size` says so.
+_MARKERS = (re.compile("<{7,} "), re.compile("={7,}$"), re.compile(">{7,} "))
 _MAX_BYTES = 64 << 20
 
 
@@ -78,7 +80,7 @@ def diffstat(workspace: Workspace, a: str, b: str, most: int) -> str:
 def _is_marked(text: str) -> bool:
     at = 0
     for line in text.splitlines():
-        if line.startswith(_MARKERS[at]):
+        if _MARKERS[at].match(line):
             at += 1
             if at == len(_MARKERS):
                 return True

@@ -8,7 +8,8 @@ checked out.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from workspaces.command import run_git
@@ -73,11 +74,12 @@ def context_log(ws_path: Path, branch: str, lines: int, max_chars: int, offset: 
     if lines < 1:
         raise ValueError(f"log={lines}: say how many of the last lines to show, at least 1")
     kept: list[str] = []
-    for text in reversed(_ledger(ws_path, branch, "log")):
-        shown = [line for line in text.splitlines() if not line.startswith("<!-- end ")]
-        kept = shown[-(lines - len(kept)) :] + kept
-        if len(kept) >= lines:
-            break
+    with closing(_newest_first(ws_path, branch, "log")) as texts:  # a long log is not read whole for its end
+        for text in texts:
+            shown = [line for line in text.splitlines() if not line.startswith("<!-- end ")]
+            kept = shown[-(lines - len(kept)) :] + kept
+            if len(kept) >= lines:
+                break
     return _page("\n".join(kept), max_chars, offset, f"CONTEXT(log={lines}, ")
 
 
@@ -116,17 +118,27 @@ def _page(text: str, max_chars: int, offset: int, call: str) -> str:
 
 def _ledger(ws_path: Path, branch: str, stem: str) -> list[str]:
     """Return the texts of a ledger's files, oldest first."""
+    return [*_newest_first(ws_path, branch, stem)][::-1]
+
+
+def _newest_first(ws_path: Path, branch: str, stem: str) -> Generator[str, None, None]:
+    """Yield the texts of a ledger's files, each read when it is asked for."""
     if branch == _current(ws_path):
-        files = segments(ws_path / BRANCHES / branch, stem)
-        return _texts(ws_path, files)
-    return _files(ws_path, branch, [f"{stem}/", f"{stem}.md"])
+        for path in reversed(segments(ws_path / BRANCHES / branch, stem)):
+            yield from _texts(ws_path, [path])
+    else:
+        yield from _from_git(ws_path, branch, [f"{stem}.md", f"{stem}/"])
 
 
 def _files(ws_path: Path, branch: str, names: Sequence[str]) -> list[str]:
-    """Return the texts of a branch's files; a name that ends in a slash stands for all in that folder."""
+    """Return the texts of a branch's files."""
     if branch == _current(ws_path):
-        paths = [ws_path / BRANCHES / branch / name for name in names]
-        return _texts(ws_path, paths)
+        return _texts(ws_path, [ws_path / BRANCHES / branch / name for name in names])
+    return [*_from_git(ws_path, branch, names)]
+
+
+def _from_git(ws_path: Path, branch: str, names: Sequence[str]) -> Generator[str, None, None]:
+    """Yield the texts of a branch's committed files; a name that ends in a slash stands for all in it, last name first."""
     known = [name for name, _ in _branches(ws_path)]
     if branch not in known:
         raise ValueError(f"there is no branch {branch!r}; there are: {', '.join(known) or 'none'}")
@@ -136,14 +148,13 @@ def _files(ws_path: Path, branch: str, names: Sequence[str]) -> list[str]:
         for part in (*BRANCHES.split("/"), *branch.split("/")):
             found = entries.get(os.fsencode(part))
             entries = store.read_tree(found.sha) if found is not None and found.mode == TREE else {}
-        texts = []
         for name in names:
             found = entries.get(name.rstrip("/").encode())
             if found is None:
                 continue
-            inside = sorted(store.read_tree(found.sha).items()) if found.mode == TREE else [(b"", found)]
-            texts += [store.read_object(entry.sha)[1].decode("utf-8", "replace") for _, entry in inside]
-        return texts
+            inside = store.read_tree(found.sha) if found.mode == TREE else {b"": found}
+            for _, entry in sorted(inside.items(), reverse=True):
+                yield store.read_object(entry.sha)[1].decode("utf-8", "replace")
     finally:
         store.close()
 

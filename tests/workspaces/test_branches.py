@@ -50,7 +50,7 @@ def switch(ws: Workspace, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "HEAD", "head/x", "-x", "a..b", "a b", "x.lock", "a/", "/a", "ä", "main", "Main", "main/x", "refs/heads/x",
-    "0" * 40, "a" * 200, "rewound/x", "a\nb", "@{x}", "a~1", "have"])  # fmt: skip
+    "0" * 40, "a" * 200, "rewound/x", "a\nb", "@{x}", "a~1", "have", "Have/other"])  # fmt: skip
 def test_a_name_that_cannot_be_a_branch_is_refused_with_the_reason(ws: Workspace, name: str) -> None:
     branch(ws, "have/it", ws.head().sha or "")
     with pytest.raises(WorkspaceError) as told:
@@ -92,6 +92,28 @@ def test_what_a_person_put_among_the_derived_files_is_moved_aside(ws: Workspace)
     assert (ws.path / ".rlm-agent/rescue/branches/main/notes.md").read_text() == "mine"
 
 
+def test_what_was_moved_aside_before_stays(ws: Workspace) -> None:
+    branch(ws, "x", commit(ws, "base", a_dot_txt="1"))
+    for name in ("x", "main"):
+        (ws.path / ".GCC/branches/other").mkdir(exist_ok=True)
+        (ws.path / ".GCC/branches/other/notes.md").write_text(f"before {name}")
+        switch(ws, name)
+    kept = (ws.path / ".rlm-agent/rescue/branches/other").iterdir()
+    assert sorted(file.read_text() for file in kept) == ["before main", "before x"]
+
+
+def test_a_link_in_the_place_of_a_branchs_folder_is_not_followed(ws: Workspace, tmp_path: Path) -> None:
+    base = commit(ws, "base", a_dot_txt="1")
+    gcc.write_branch_files(ws.path, "x", "why", [], [], {})
+    branch(ws, "x", ws.write_commit(ws.full_tree(ws.snapshot(), "x", [base]), [base], "branch x", WHEN))
+    (tmp_path / "commit.md").write_text("not yours")
+    (ws.path / ".GCC/branches/x").rename(tmp_path / "away")
+    (ws.path / ".GCC/branches/x").symlink_to(tmp_path)
+    switch(ws, "x")
+    assert (tmp_path / "commit.md").read_text() == "not yours" and not (ws.path / ".GCC/branches/x").is_symlink()
+    assert git(ws.path, "status", "--porcelain") == ""
+
+
 def two_sides(ws: Workspace, ours: dict[str, str], theirs: dict[str, str], base: dict[str, str]) -> tuple[str, str]:
     at = commit(ws, "base", **base)
     branch(ws, "x", at)
@@ -122,6 +144,14 @@ def test_conflicts_stand_in_the_files_under_the_branches_names(ws: Workspace) ->
     assert merging.unresolved(ws, merged.conflicts) == ["a"]
     (ws.path / "a").write_text("1\nboth\n3\n")
     assert merging.unresolved(ws, merged.conflicts) == []
+
+
+def test_longer_marks_of_a_conflict_are_seen(ws: Workspace) -> None:
+    base = {"a": "1\n", "_dot_gitattributes": "a conflict-marker-size=20\n"}
+    ours, theirs = two_sides(ws, {"a": "2\n"}, {"a": "3\n"}, base)
+    merged = merging.merge_trees(ws, ours, theirs, "main", "x")
+    ws.restore(merged.tree, "m")
+    assert "<" * 20 in (ws.path / "a").read_text() and merging.unresolved(ws, merged.conflicts) == ["a"]
 
 
 def test_deleted_here_and_changed_there_is_a_conflict_that_keeps_the_change(ws: Workspace) -> None:

@@ -228,3 +228,15 @@ def test_other_branches_are_read_from_git(ws: Workspace) -> None:
     assert "print(11)" in gcc.context_log(ws.path, "try/b", 20, 4000)
     assert_sound(ws)
     assert git(ws.path, "rev-parse", "try/b~1").strip() == head
+
+
+def test_the_end_of_another_branchs_log_needs_its_newest_files_alone(ws: Workspace) -> None:
+    write(ws.path, 300, size=3500)
+    head = milestone(ws, "a long log")
+    ws.move_ref("refs/heads/x", head, None)
+    ws.switch_head("x")
+    blob = git(ws.path, "rev-parse", f"{head}:.GCC/branches/main/log/0001.md").strip()
+    (ws.path / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    assert "print(300)" in gcc.context_log(ws.path, "main", 9, 5000)
+    with pytest.raises(WorkspaceError):
+        gcc.context_log(ws.path, "main", 100_000, 5000)
