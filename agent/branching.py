@@ -12,7 +12,7 @@ from agent.folding import fold_branch
 from agent.landing import Effect
 from agent.milestones import Milestones, unresolved
 from agent.scope import Scope
-from state import branches
+from state import branches, steps
 from state.records import BranchRecord, CallKey, CallRecord
 from workspaces import merging
 from workspaces.errors import WorkspaceError
@@ -184,10 +184,13 @@ class Branching:
     def _fold(self, key: CallKey, name: str, effect: Effect) -> None:
         """Show the steps that this rollout did on a branch which has ended as one block."""
         found = self._rt.journal.read(lambda c: branches.find_branch(c, name))
-        if not effect.ok or found is None or found.state not in ("merged", "abandoned") or found.rollout != key.rollout:
+        if not effect.ok or found is None or found.state not in ("merged", "abandoned"):
             return
-        summary = f"branch {name} ({found.purpose}) {found.state}: {found.summary or ''}"
-        fold_branch(self._rt, key.rollout, key.step, found.step, key.step - 1, summary)
+        # Only the last stretch of steps that ended on it: what was done elsewhere in between is not the branch's.
+        stretch = self._rt.journal.read(lambda c: steps.last_stretch(c, key.rollout, name))
+        if stretch is not None:
+            summary = f"branch {name} ({found.purpose}) {found.state}: {found.summary or ''}"
+            fold_branch(self._rt, key.rollout, key.step, *stretch, summary)
 
     def _pend(self, name: str, into: str, theirs: str) -> Any:
         def pend(connection: Any) -> None:

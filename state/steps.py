@@ -101,6 +101,18 @@ def seconds_worked(connection: Connection, rollout: str) -> float:
     return float(connection.execute(select(took).where(table.c.rollout == rollout)).scalar() or 0.0)
 
 
+def last_stretch(connection: Connection, rollout: str, branch: str) -> tuple[int, int] | None:
+    """Return the first and last of the newest done steps in a row that ended on a branch, or None when none did."""
+    query = select(_STEP.seq).where(
+        _STEP.rollout == rollout, _STEP.branch == branch, _STEP.state == "done", _STEP.seq > 0
+    )
+    found = [int(row.seq) for row in connection.execute(query.order_by(_STEP.seq.desc()))]
+    if not found:
+        return None
+    first = next((a for a, b in zip(found, [*found[1:], -1], strict=True) if a - b != 1), found[-1])
+    return first, found[0]
+
+
 def checkpointed(connection: Connection, rollout: str) -> list[tuple[int, str]]:
     """Return (seq, commit) of the done steps that have a checkpoint, oldest first."""
     query = select(_STEP.seq, _STEP.commit).where(_STEP.rollout == rollout, _STEP.commit.is_not(None))

@@ -57,6 +57,20 @@ def test_a_merged_branch_is_one_block_under_its_own_summary(tmp_path: Path) -> N
     assert [(f[0], f[1], f[2]) for f in folds] == [(2, 4, "branch")] and "Two gulls on the roof." in folds[0][3]
 
 
+def test_what_was_done_elsewhere_meanwhile_is_not_folded_with_a_branch(tmp_path: Path) -> None:
+    aside = (
+        cell("BRANCH('side', 'count gulls')"),
+        NEW,
+        cell("SWITCH('main')"),
+        NEW,
+        NEW,
+        cell("ABANDON('side', 'no gulls')"),
+    )
+    code, _, err = rlm("start", "--task", str(task(tmp_path, NEW, *aside, cell("FINAL('x')"))))
+    assert code == 0, err
+    assert question(tmp_path / "w", "SELECT first, last, source FROM fold") == [(2, 3, "branch")]
+
+
 @pytest.mark.parametrize("stop", [0, 5])
 def test_going_round_in_circles_is_told_then_ended_over_a_restart(tmp_path: Path, stop: int) -> None:
     same = {**cell("print('nothing here')"), "forever": True}
